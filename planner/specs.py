@@ -1,0 +1,430 @@
+"""What a caller gives: a model, a cluster, a training set-up, limits. Frozen, validated, hashable.
+
+Units are in the names. Values of a profile are per rank, at the tensor degree and micro-batch
+size of their row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "BlockShape",
+    "Calibration",
+    "Cluster",
+    "Device",
+    "EmbeddingShape",
+    "HeadShape",
+    "Layer",
+    "LayerCost",
+    "LayerShape",
+    "Limits",
+    "Link",
+    "MlaShape",
+    "Model",
+    "MoeShape",
+    "Objective",
+    "Origin",
+    "Pins",
+    "Precision",
+    "Recompute",
+    "Schedule",
+    "Sends",
+    "Tier",
+    "Training",
+]
+
+
+class Frozen(BaseModel):
+    """Base of every spec and plan type: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Bytes = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Precision(StrEnum):
+    """Number format of weights and matrix multiplications."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of one stored weight (fp8 recipes keep bf16 weights)."""
+        return 4 if self in (Precision.FP32, Precision.TF32) else 2
+
+
+class Recompute(StrEnum):
+    """What a stage recomputes in the backward pass instead of keeping it.
+
+    ``none`` keeps all activations; ``selective`` recomputes the attention core; ``full`` keeps
+    only each layer's input; ``layers`` is full recompute of the first layers of the stage, as
+    few as memory demands (Megatron's block method).
+    """
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    FULL = "full"
+    LAYERS = "layers"
+
+
+class Schedule(StrEnum):
+    """Order in which a rank runs its micro-batches."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+
+
+class Sends(StrEnum):
+    """Whether a pipeline send runs beside compute or occupies the sending rank."""
+
+    OVERLAPPED = "overlapped"
+    BLOCKING = "blocking"
+
+
+class Objective(StrEnum):
+    """What a plan minimises (``tokens-per-dollar`` is maximised)."""
+
+    STEP_TIME = "step-time"
+    BOTTLENECK = "bottleneck"
+    TOKENS_PER_DOLLAR = "tokens-per-dollar"
+    FEWEST_GPUS = "fewest-gpus"
+
+
+class Origin(StrEnum):
+    """Where a number comes from, best first."""
+
+    MEASURED = "measured"
+    INTERPOLATED = "interpolated"
+    CALIBRATED = "calibrated"
+    FORMULA = "formula"
+
+
+class Tier(StrEnum):
+    """Which wires a group of ranks talks over, fastest first."""
+
+    LOCAL = "local"
+    DOMAIN = "domain"
+    NODE = "node"
+    RACK = "rack"
+    CLUSTER = "cluster"
+
+
+# --- the model -------------------------------------------------------------------------------
+
+
+class LayerCost(Frozen):
+    """One profile row: what a layer costs a rank at one tensor degree and micro-batch size."""
+
+    tp: Positive = 1
+    microbatch_size: Positive = 1
+    sequence_length: Positive | None = None
+    device: str | None = None
+    forward_ms: Amount | None = None
+    backward_ms: Amount | None = None
+    weight_gradient_ms: Amount | None = None
+    forward_flops: Amount | None = None
+    backward_flops: Amount | None = None
+    parameter_bytes: Bytes = 0
+    activation_bytes: Bytes = 0
+    output_bytes: Bytes = 0
+    gradient_bytes: Bytes | None = None
+    checkpoint_bytes: Bytes | None = None
+    workspace_bytes: Bytes = 0
+    collectives_included: bool = False
+
+    @property
+    def sent_back_bytes(self) -> int:
+        """Bytes sent back over a cut after this layer (``gradient_bytes``, else output_bytes)."""
+        return self.output_bytes if self.gradient_bytes is None else self.gradient_bytes
+
+
+class MoeShape(Frozen):
+    """Mixture-of-experts feed-forward: routed and shared experts."""
+
+    experts: Positive
+    experts_per_token: Positive
+    expert_ffn_hidden: Positive
+    shared_experts: Count = 0
+    shared_ffn_hidden: Count = 0
+    """Total hidden size of the shared experts together."""
+
+
+class MlaShape(Frozen):
+    """Multi-head latent attention (DeepSeek-V2 paper, section 2.1)."""
+
+    q_lora_rank: Count
+    kv_lora_rank: Positive
+    qk_nope_head_dim: Positive
+    qk_rope_head_dim: Positive
+    v_head_dim: Positive
+
+
+class BlockShape(Frozen):
+    """One transformer block: attention and feed-forward."""
+
+    kind: Literal["block"] = "block"
+    hidden: Positive
+    heads: Positive
+    kv_heads: Positive
+    head_dim: Positive
+    ffn_hidden: Positive
+    gated: bool
+    """Three feed-forward matrices (SwiGLU, GeGLU) instead of two."""
+    linear_bias: bool = False
+    qkv_bias: bool = False
+    norm_bias: bool = False
+    norms: Positive = 2
+    """Normalisation layers of one block (Gemma 2 and 3 have four)."""
+    qk_norm: bool = False
+    moe: MoeShape | None = None
+    mla: MlaShape | None = None
+    window: Positive | None = None
+    """Sliding attention window in tokens, if any."""
+    dropout: bool = False
+    """Dropout masks are kept (GPT-2 and GPT-3 training)."""
+    mtp: bool = False
+    """A multi-token-prediction module: the block with its two-to-one projection and norms."""
+
+
+class EmbeddingShape(Frozen):
+    """Token embedding, with learned positions where the model has them."""
+
+    kind: Literal["embedding"] = "embedding"
+    vocab: Positive
+    hidden: Positive
+    positions: Count = 0
+    dropout: bool = False
+
+
+class HeadShape(Frozen):
+    """Final norm, language-model head and loss."""
+
+    kind: Literal["head"] = "head"
+    vocab: Positive
+    hidden: Positive
+    norm_bias: bool = False
+    tied: bool = False
+    """The matrix is the token embedding's; under pipelining it is stored on both ends."""
+
+
+LayerShape = Annotated[
+    BlockShape | EmbeddingShape | HeadShape, Field(discriminator="kind")
+]
+
+
+class Layer(Frozen):
+    """The smallest unit of a profile, never split over stages.
+
+    A layer is priced from its measured ``costs`` or from its ``shape``; it has one of the two.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    type: str = "layer"
+    inputs: tuple[str, ...] = ()
+    trainable: bool = True
+    tied_to: str | None = None
+    pin_stage: int | None = None
+    colocate_with: str | None = None
+    costs: tuple[LayerCost, ...] = ()
+    shape: LayerShape | None = None
+
+    @model_validator(mode="after")
+    def _one_source_of_prices(self) -> Layer:
+        if bool(self.costs) == (self.shape is not None):
+            raise ValueError(f"layer {self.name}: give either costs or a shape")
+        return self
+
+
+class Model(Frozen):
+    """Layers in topological order."""
+
+    name: str
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1)]
+    precision: Precision = Precision.BF16
+    """Format of the weights as profiled; parameters = parameter_bytes / its weight_bytes."""
+    sequence_length: Positive | None = None
+    """Sequence length of the profile, or the model's context length; a default, not a limit."""
+    source: str = ""
+    """Where the figures come from, printed with every plan."""
+
+    @property
+    def is_analytic(self) -> bool:
+        """Whether every layer is priced from its shape."""
+        return all(layer.shape is not None for layer in self.layers)
+
+    def digest(self) -> str:
+        """Content hash (SHA-256, 16 hexadecimal digits) of the layers and precision."""
+        text = self.model_dump_json(exclude={"name", "source"})
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- the cluster -----------------------------------------------------------------------------
+
+
+class Calibration(Frozen):
+    """Parameters of a GPU under a software stack, each dimensionless unless the name says.
+
+    The functional form is ``planner.cost.compute`` and ``planner.cost.network``; COST formulas
+    there name these fields.
+    """
+
+    gemm_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    """Share of peak reached by a large matrix multiplication."""
+    gemm_half_width: Amount = 450.0
+    """min(K, N) per rank at which the time per FLOP has doubled (small shards are slow)."""
+    gemm_half_rows: Amount = 30.0
+    """Rows (tokens of the micro-batch) at which the time per FLOP has doubled."""
+    attention_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.35
+    """Share of peak reached by fused causal attention."""
+    memory_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    """Share of memory bandwidth reached by element-wise work."""
+    layer_floor_ms: Amount = 0.8
+    """Least time of one layer and pass, forward or backward: kernel launches and host."""
+    domain_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    """Share of the link rate reached inside the nvlink domain."""
+    network_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.70
+    """Share of the link rate reached between nodes."""
+    collective_latency_ms: Amount = 0.02
+    """Launch cost of one collective."""
+    step_overhead_ms: Amount = 5.0
+    """Fixed cost of one optimizer step: clipping, logging, data loading."""
+    activation_factor: Annotated[float, Field(gt=0)] = 1.0
+    """Measured over formula activation bytes."""
+    origin: Origin = Origin.FORMULA
+    source: str = "typical values; no run of this GPU was fitted"
+
+
+class Device(Frozen):
+    """One GPU type."""
+
+    name: str
+    memory_bytes: Positive
+    peak_flops: dict[Precision, float]
+    """Dense peak FLOP/s per precision (no structured sparsity)."""
+    memory_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+    calibration: Calibration = Calibration()
+    sources: dict[str, str] = {}
+
+    def peak(self, precision: Precision) -> float | None:
+        """Peak FLOP/s, fp16 and bf16 standing for each other; None where the GPU has none."""
+        found = self.peak_flops.get(precision)
+        if found is None and precision in (Precision.BF16, Precision.FP16):
+            other = Precision.FP16 if precision is Precision.BF16 else Precision.BF16
+            found = self.peak_flops.get(other)
+        return found
+
+
+class Link(Frozen):
+    """Wires of one tier, as one GPU sees them."""
+
+    tier: Tier
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+    """Per GPU and direction."""
+    latency_s: Amount = 0.0
+    oversubscription: Annotated[float, Field(ge=1)] = 1.0
+
+
+class Cluster(Frozen):
+    """Equal nodes of equal GPUs."""
+
+    name: str
+    nodes: Positive
+    gpus_per_node: Positive
+    nvlink_domain: Positive
+    """GPUs that reach each other at domain speed: a node, or a rack for NVL72."""
+    nodes_per_rack: Positive | None = None
+    gpu: Device
+    links: tuple[Link, ...]
+    reserved_bytes: Bytes = 0
+    """Memory of each GPU kept free for context, communicators and fragmentation."""
+    price_per_gpu_hour: Amount | None = None
+    sources: dict[str, str] = {}
+
+    @property
+    def num_gpus(self) -> int:
+        """All GPUs."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def budget_bytes(self) -> int:
+        """What a rank may use: GPU memory less the reserved part."""
+        return self.gpu.memory_bytes - self.reserved_bytes
+
+    def link(self, tier: Tier) -> Link:
+        """The link of a tier, or of the next slower one described (KeyError where none is)."""
+        order = list(Tier)
+        described = {link.tier: link for link in self.links}
+        for candidate in order[order.index(tier) :]:
+            if candidate in described:
+                return described[candidate]
+        raise KeyError(tier)
+
+    def digest(self) -> str:
+        """Content hash (SHA-256, 16 hexadecimal digits)."""
+        text = self.model_dump_json(exclude={"name", "sources"})
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- the training set-up ---------------------------------------------------------------------
+
+
+class Pins(Frozen):
+    """Degrees fixed by the caller; None is searched."""
+
+    dp: Positive | None = None
+    pp: Positive | None = None
+    tp: Positive | None = None
+    microbatch_size: Positive | None = None
+
+
+class Training(Frozen):
+    """What one optimizer step is to do, and what the planner may choose."""
+
+    global_batch_size: Positive
+    sequence_length: Positive
+    precision: Precision = Precision.BF16
+    optimizer: Literal["adam", "sgd", "none"] = "adam"
+    sharded_optimizer: bool = True
+    """Shard optimizer state over data-parallel ranks (ZeRO-1); no effect at dp = 1."""
+    sequence_parallel: bool = True
+    """Shard the non-tensor-parallel activations over tensor-parallel ranks; needs tp > 1."""
+    flash_attention: bool = True
+    overlap_gradient_reduction: bool = True
+    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)] = (
+        Schedule.ONE_F_ONE_B,
+        Schedule.GPIPE,
+    )
+    recompute: Annotated[tuple[Recompute, ...], Field(min_length=1)] = (
+        Recompute.NONE,
+        Recompute.SELECTIVE,
+        Recompute.FULL,
+    )
+    """Modes each stage may choose from."""
+    sends: Sends = Sends.OVERLAPPED
+    pins: Pins = Pins()
+    allow_fewer: bool = False
+    """Layouts that leave GPUs idle are candidates too."""
+    allow_cross_domain: bool = False
+    """Tensor-parallel groups may leave the nvlink domain."""
+    max_microbatch_size: Positive = 64
+
+
+class Limits(Frozen):
+    """What a solve may use."""
+
+    work: Positive | None = None
+    """Deterministic work units: simulations and branch-and-bound nodes per cut problem."""
+    wall_s: Annotated[float, Field(gt=0)] | None = None
