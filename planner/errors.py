@@ -54,6 +54,8 @@ class InputError(PlannerError):
         What is wrong, in one sentence without a final full stop.
     file, line, column
         Where it is: file name (``<stdin>`` for standard input), 1-based line, column name.
+    key
+        The key of a JSON or YAML file, dotted where it is nested (``links.cluster.latency``).
     value
         The offending value as written.
     expected
@@ -78,6 +80,7 @@ class InputError(PlannerError):
         file: str | None = None,
         line: int | None = None,
         column: str | None = None,
+        key: str | None = None,
         value: object = None,
         expected: str | None = None,
         fix: str | None = None,
@@ -86,6 +89,7 @@ class InputError(PlannerError):
         self.file = file
         self.line = line
         self.column = column
+        self.key = key
         self.value = value
         self.expected = expected
         self.fix = fix
@@ -97,6 +101,8 @@ class InputError(PlannerError):
             place += f":{self.line}" if place else f"line {self.line}"
         if self.column is not None:
             place += f" column {self.column}" if place else f"column {self.column}"
+        if self.key is not None:
+            place += f" key {self.key}" if place else f"key {self.key}"
         text = f"{place}: " if place else ""
         if self.value is not None:
             shown = str(self.value)
@@ -114,7 +120,7 @@ class InputError(PlannerError):
         # Keyword-only arguments survive pickling, so that workers can raise these.
         state = {
             key: getattr(self, key)
-            for key in ("file", "line", "column", "value", "expected", "fix")
+            for key in ("file", "line", "column", "key", "value", "expected", "fix")
         }
         return (_rebuild, (type(self), self.problem, state))
 

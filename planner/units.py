@@ -16,6 +16,7 @@ __all__ = [
     "format_ms",
     "parse_bandwidth",
     "parse_bytes",
+    "parse_flops",
     "parse_ms",
 ]
 
@@ -34,6 +35,10 @@ _BITS: dict[str, Decimal] = {
 _MS: dict[str, Decimal] = {
     "ns": Decimal("1e-6"), "us": Decimal("1e-3"), "µs": Decimal("1e-3"), "μs": Decimal("1e-3"),
     "ms": Decimal(1), "s": Decimal(1000), "min": Decimal(60_000), "h": Decimal(3_600_000),
+}  # fmt: skip
+_FLOPS: dict[str, int] = {
+    "gflops": 10**9, "tflops": 10**12, "pflops": 10**15,
+    "gflop/s": 10**9, "tflop/s": 10**12, "pflop/s": 10**15,
 }  # fmt: skip
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*")
 
@@ -117,6 +122,24 @@ def parse_ms(text: str) -> float:
     if factor is None:
         problem = "has no unit of time" if not unit else "has an unknown unit of time"
         raise UnitError(problem, value=text, expected="ns, us, ms, s, min or h")
+    return float(number * factor)
+
+
+def parse_flops(text: str) -> float:
+    """FLOP/s of a rate such as ``312TFLOPS`` or ``2.25 PFLOP/s``.
+
+    Examples
+    --------
+    >>> parse_flops("312TFLOPS"), parse_flops("2.25 PFLOP/s")
+    (312000000000000.0, 2250000000000000.0)
+    """
+    number, unit = _split(text, "compute rate", "312TFLOPS")
+    factor = _FLOPS.get(unit.lower())
+    if factor is None:
+        problem = "has no unit of compute" if not unit else "has an unknown unit of compute"
+        raise UnitError(problem, value=text, expected="GFLOPS, TFLOPS or PFLOPS")
+    if number == 0:
+        raise UnitError("is zero", value=text, expected="a compute rate > 0")
     return float(number * factor)
 
 
