@@ -29,6 +29,7 @@ __all__ = [
     "MoeShape",
     "Objective",
     "Origin",
+    "PartitionSetup",
     "Pins",
     "Precision",
     "Recompute",
@@ -420,6 +421,35 @@ class Training(Frozen):
     allow_cross_domain: bool = False
     """Tensor-parallel groups may leave the nvlink domain."""
     max_microbatch_size: Positive = 64
+
+
+class PartitionSetup(Frozen):
+    """What ``partition`` is asked: one chain, P stages, M micro-batches, a memory budget."""
+
+    num_stages: Positive
+    num_microbatches: Positive = 1
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    memory_bytes: Positive | None = None
+    """The budget itself, nothing reserved; None is no limit."""
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    """None: cuts cost the latency alone."""
+    latency_ms: Amount = 0.0
+    tp: Positive = 1
+    microbatch_size: Positive | None = None
+    """None: the smallest profiled one (1 for a model without a profile)."""
+    sequence_length: Positive | None = None
+    device: str | None = None
+    """Which of a profile's devices; needed only where it holds several."""
+    precision: Precision | None = None
+    """None: the profile's own."""
+    optimizer: Literal["adam", "sgd", "none"] = "adam"
+    sequence_parallel: bool = True
+    recompute: Annotated[tuple[Recompute, ...], Field(min_length=1)] = (
+        Recompute.NONE,
+        Recompute.SELECTIVE,
+        Recompute.FULL,
+    )
+    sends: Sends = Sends.OVERLAPPED
 
 
 class Limits(Frozen):

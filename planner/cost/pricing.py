@@ -1,0 +1,505 @@
+"""From specs to the integer table that solvers read: the one place where a stage gets its price.
+
+A :class:`Pricer` belongs to one question (model, cluster, training set-up). It prices each
+layer once per (tensor degree, micro-batch size), sums layers into blocks, turns times into
+whole quanta and hands out a :class:`~planner.cost.stage_table.ChainProblem` per layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import placement
+from planner.cost import compute, memory, network
+from planner.cost.layers import LayerPrice, price_layer
+from planner.cost.pins import StageWindows, stage_windows
+from planner.cost.quantum import Quantum, choose_quantum
+from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
+from planner.graph import Chain
+from planner.plans import Layout
+from planner.specs import Cluster, Model, Origin, Tier, Training
+
+__all__ = ["BlockTable", "FixedLink", "Pricer", "StateTable"]
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FixedLink:
+    """A pipeline link given by the caller instead of a cluster: bytes / bandwidth + latency."""
+
+    bandwidth_bytes_per_s: float | None = None
+    """None: cuts cost the latency alone."""
+    latency_ms: float = 0.0
+
+    def transfer_ms(self, size_bytes: int) -> float:
+        """One-way time of a transfer; nothing to send costs nothing."""
+        if size_bytes == 0 and self.bandwidth_bytes_per_s is not None:
+            return self.latency_ms
+        if self.bandwidth_bytes_per_s is None:
+            return self.latency_ms
+        return size_bytes / self.bandwidth_bytes_per_s * 1e3 + self.latency_ms
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTable:
+    """Prices of the N blocks for one (tensor degree, micro-batch size); times in quanta."""
+
+    forward: I64
+    input_gradient: I64
+    weight_gradient: I64
+    selective_extra: I64
+    full_extra: I64
+    recomputable: NDArray[np.bool_]
+    kept_bytes: I64
+    kept_selective_bytes: I64
+    kept_full_bytes: I64
+    transient_bytes: I64
+    transient_full_bytes: I64
+    tensor_parallel: I64
+    logits_bytes: I64
+    parameters: I64
+    trainable_parameters: I64
+    cut_forward_bytes: I64
+    """Bytes sent forward over each cut position, shape (N+1,); zero at the ends."""
+    cut_backward_bytes: I64
+    buffer_bytes: int
+    tensor_parallel_bytes: int
+    """Bytes one rank holding the whole model would send in tensor-parallel collectives."""
+    model_flops: float
+    """FLOPs of one micro-batch, forward and backward, over all tensor-parallel ranks."""
+    origin_share: dict[Origin, float]
+    tied: tuple[tuple[int, int, int], ...]
+    """(first block, second block, shared parameters on a rank)."""
+    origins: tuple[Origin, ...]
+    """The least certain origin within each block."""
+
+    @cached_property
+    def total_ms_quanta(self) -> tuple[int, int]:
+        """Total forward and total backward of a micro-batch."""
+        backward = int(self.input_gradient.sum()) + int(self.weight_gradient.sum())
+        return int(self.forward.sum()), backward
+
+
+@dataclass(frozen=True, eq=False)
+class StateTable:
+    """Model states of the blocks on one rank, and what a step's tail costs."""
+
+    parameter_bytes: I64
+    gradient_bytes: I64
+    optimizer_bytes: I64
+    tied: tuple[TiedPair, ...]
+    tied_states: tuple[memory.StateBytes, ...]
+    reduction: I64
+    reduction_latency: int
+    update: I64
+    reduction_bytes: I64
+    """Gradient bytes each block contributes to the reduction."""
+
+    @cached_property
+    def static_bytes(self) -> I64:
+        """Parameters, gradients and optimizer state."""
+        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+
+
+class Pricer:
+    """Prices for one question.
+
+    Parameters
+    ----------
+    model, chain
+        The model and the chain its graph contracts to (``planner.graph.contract``).
+    cluster, training
+        Where and how it trains.
+    fixed_link
+        Use this link for pipeline cuts instead of the cluster's.
+    tail
+        Whether gradient reduction, optimizer and per-step overhead are priced.
+    repeats
+        Upper bound of micro-batches plus stages, for the choice of the time quantum.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        chain: Chain,
+        cluster: Cluster,
+        training: Training,
+        *,
+        fixed_link: FixedLink | None = None,
+        tail: bool = True,
+        repeats: int | None = None,
+    ) -> None:
+        self.model = model
+        self.chain = chain
+        self.cluster = cluster
+        self.training = training
+        self.fixed_link = fixed_link
+        self.tail = tail
+        self._repeats = repeats or training.global_batch_size + 2 * len(chain.blocks)
+        self._block_of = {
+            layer: block for block, members in enumerate(chain.blocks) for layer in members
+        }
+        self._starts = np.array([members[0] for members in chain.blocks], dtype=np.intp)
+        self._contiguous = all(
+            members == tuple(range(members[0], members[0] + len(members)))
+            for members in chain.blocks
+        )
+        self._layer_prices: dict[tuple[int, int], tuple[LayerPrice, ...]] = {}
+        self._tables: dict[tuple[int, int], BlockTable] = {}
+        self._states: dict[tuple[int, int], StateTable] = {}
+        self._edges: dict[tuple[int, int, tuple[Tier, ...]], tuple[I64, I64]] = {}
+        self._windows: dict[int, StageWindows] = {}
+        self._tiers: dict[tuple[int, int, int], tuple[Tier, ...]] = {}
+
+    # --- layers and blocks --------------------------------------------------------------------
+
+    def layer_prices(self, tp: int, microbatch_size: int) -> tuple[LayerPrice, ...]:
+        """The price of every layer, in model order; equal layers are priced once."""
+        key = (tp, microbatch_size)
+        found = self._layer_prices.get(key)
+        if found is None:
+            memo: dict[object, LayerPrice] = {}
+            prices = []
+            for layer in self.model.layers:
+                kind = (
+                    id(layer.shape) if layer.shape is not None else id(layer),
+                    layer.trainable,
+                )
+                price = memo.get(kind)
+                if price is None:
+                    price = memo[kind] = price_layer(
+                        layer,
+                        cluster=self.cluster,
+                        training=self.training,
+                        tp=tp,
+                        microbatch_size=microbatch_size,
+                        profile_precision=self.model.precision,
+                    )
+                prices.append(price)
+            found = self._layer_prices[key] = tuple(prices)
+        return found
+
+    @cached_property
+    def quantum(self) -> Quantum:
+        """The time unit of the whole question."""
+        typed: list[float] = []
+        total = 0.0
+        for layer in self.model.layers:
+            row_totals = [0.0]
+            for row in layer.costs:
+                times = (row.forward_ms, row.backward_ms, row.weight_gradient_ms)
+                typed.extend(time for time in times if time)
+                row_totals.append((row.forward_ms or 0.0) + (row.backward_ms or 0.0))
+            total += max(row_totals)
+        if self.fixed_link is not None and self.fixed_link.latency_ms:
+            typed.append(self.fixed_link.latency_ms)
+        derived: list[float] = []
+        if not typed or any(row.forward_ms is None for lay in self.model.layers for row in lay.costs):
+            prices = self.layer_prices(*self._reference_degrees())
+            derived = [
+                value
+                for price in prices
+                for value in (price.forward_ms, price.input_gradient_ms, price.weight_gradient_ms)
+            ]
+            total = max(total, sum(derived))
+        if self.fixed_link is not None:
+            worst = max((row.output_bytes for lay in self.model.layers for row in lay.costs), default=0)
+            total += 4 * self.fixed_link.transfer_ms(worst)
+        return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
+
+    def _reference_degrees(self) -> tuple[int, int]:
+        rows = [row for layer in self.model.layers for row in layer.costs]
+        if not rows:
+            return (self.training.pins.tp or 1, self.training.pins.microbatch_size or 1)
+        return (min(row.tp for row in rows), min(row.microbatch_size for row in rows))
+
+    def block_table(self, tp: int, microbatch_size: int) -> BlockTable:
+        """Prices of the blocks at one (tensor degree, micro-batch size)."""
+        key = (tp, microbatch_size)
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = self._build_block_table(self.layer_prices(*key))
+        return table
+
+    def _build_block_table(self, prices: tuple[LayerPrice, ...]) -> BlockTable:
+        chain = self.chain
+
+        def summed(values: list[int]) -> I64:
+            array = np.array(values, dtype=np.int64)
+            if len(chain.blocks) == len(array):
+                return array
+            return np.array([int(array[list(m)].sum()) for m in chain.blocks], dtype=np.int64)
+
+        def largest(values: list[int]) -> I64:
+            array = np.array(values, dtype=np.int64)
+            if len(chain.blocks) == len(array):
+                return array
+            return np.array([int(array[list(m)].max()) for m in chain.blocks], dtype=np.int64)
+
+        def times(values: list[float]) -> I64:
+            return summed(self.quantum.array(values).tolist())
+
+        blocks = len(chain.blocks)
+        cut_forward = np.zeros(blocks + 1, np.int64)
+        cut_backward = np.zeros(blocks + 1, np.int64)
+        for position, producers in enumerate(chain.crossing, start=1):
+            cut_forward[position] = sum(prices[layer].output_bytes for layer in producers)
+            cut_backward[position] = sum(prices[layer].gradient_bytes for layer in producers)
+        origin_ms: dict[Origin, float] = {}
+        for price in prices:
+            time_ms = price.forward_ms + price.input_gradient_ms + price.weight_gradient_ms
+            origin_ms[price.origin] = origin_ms.get(price.origin, 0.0) + time_ms
+        all_ms = sum(origin_ms.values())
+        order = list(Origin)
+        return BlockTable(
+            forward=times([p.forward_ms for p in prices]),
+            input_gradient=times([p.input_gradient_ms for p in prices]),
+            weight_gradient=times([p.weight_gradient_ms for p in prices]),
+            selective_extra=times([p.selective_extra_ms for p in prices]),
+            full_extra=times([p.full_extra_ms for p in prices]),
+            recomputable=summed([int(p.recomputable) for p in prices]) > 0,
+            kept_bytes=summed([p.kept_bytes for p in prices]),
+            kept_selective_bytes=summed([p.kept_selective_bytes for p in prices]),
+            kept_full_bytes=summed(
+                [p.kept_full_bytes if p.recomputable else p.kept_bytes for p in prices]
+            ),
+            transient_bytes=largest([p.transient_bytes for p in prices]),
+            transient_full_bytes=largest(
+                [p.transient_full_bytes if p.recomputable else p.transient_bytes for p in prices]
+            ),
+            tensor_parallel=times([p.tensor_parallel_ms for p in prices]),
+            logits_bytes=summed([p.logits_bytes for p in prices]),
+            parameters=summed([p.parameters for p in prices]),
+            trainable_parameters=summed([p.trainable_parameters for p in prices]),
+            cut_forward_bytes=cut_forward,
+            cut_backward_bytes=cut_backward,
+            buffer_bytes=max((p.buffer_bytes for p in prices), default=0),
+            tensor_parallel_bytes=sum(p.tensor_parallel_bytes for p in prices),
+            model_flops=sum(p.model_flops for p in prices),
+            origin_share={
+                origin: origin_ms[origin] / all_ms if all_ms else 1.0 / len(origin_ms)
+                for origin in order
+                if origin in origin_ms
+            },
+            tied=self._tied_blocks(prices),
+            origins=tuple(
+                max((prices[layer].origin for layer in members), key=order.index)
+                for members in chain.blocks
+            ),
+        )
+
+    def _tied_blocks(self, prices: tuple[LayerPrice, ...]) -> tuple[tuple[int, int, int], ...]:
+        index = {layer.name: i for i, layer in enumerate(self.model.layers)}
+        pairs = []
+        for i, layer in enumerate(self.model.layers):
+            if layer.tied_to is None:
+                continue
+            other = index[layer.tied_to]
+            shared = prices[i].embedding_parameters or min(
+                prices[i].parameters, prices[other].parameters
+            )
+            first, second = sorted((self._block_of[i], self._block_of[other]))
+            pairs.append((first, second, shared))
+        return tuple(pairs)
+
+    # --- states and tail ----------------------------------------------------------------------
+
+    def state_table(self, tp: int, dp: int, microbatch_size: int) -> StateTable:
+        """States per block on one rank of a (tp, dp) layout, and the reduction and update times."""
+        key = (tp, dp)
+        table = self._states.get(key)
+        if table is None:
+            table = self._states[key] = self._build_state_table(tp, dp, microbatch_size)
+        return table
+
+    def _build_state_table(self, tp: int, dp: int, microbatch_size: int) -> StateTable:
+        blocks = self.block_table(tp, microbatch_size)
+        known: dict[tuple[int, int], memory.StateBytes] = {}
+
+        def states(parameters: int, trainable: int) -> memory.StateBytes:
+            found = known.get((parameters, trainable))
+            if found is None:
+                found = memory.state_bytes(parameters, trainable, self.training, dp)
+                known[(parameters, trainable)] = found
+            return found
+
+        held = [
+            states(int(p), int(t))
+            for p, t in zip(blocks.parameters, blocks.trainable_parameters, strict=True)
+        ]
+        zeros = np.zeros(len(held), np.int64)
+        reduction, update, latency = zeros, zeros, 0
+        reduction_bytes = np.array([s.gradients for s in held], np.int64)
+        if dp == 1 or self.training.optimizer == "none":
+            reduction_bytes = zeros
+        if self.tail and self.training.optimizer != "none":
+            update = self.quantum.array(
+                compute.optimizer_step_ms(
+                    int(t), dp=dp, training=self.training, cluster=self.cluster, tp=tp
+                )
+                for t in blocks.trainable_parameters
+            )
+            if dp > 1:
+                group = placement.data_group(self.cluster, dp, tp)
+                reduce_ms = (
+                    network.reduce_scatter_ms
+                    if self.training.sharded_optimizer
+                    else network.all_reduce_ms
+                )
+                start_ms = reduce_ms(0, group, self.cluster)
+                latency = self.quantum.quanta(start_ms)
+                reduction = self.quantum.array(
+                    reduce_ms(int(size), group, self.cluster) - start_ms if size else 0.0
+                    for size in reduction_bytes
+                )
+        pairs, pair_states = [], []
+        for first, second, shared in blocks.tied:
+            trainable = min(
+                shared,
+                int(blocks.trainable_parameters[first]),
+                int(blocks.trainable_parameters[second]),
+            )
+            once = states(shared, trainable)
+            if first == second:
+                # Both owners are in one block: the second copy is never stored.
+                held[first] = memory.StateBytes(
+                    held[first].parameters - once.parameters,
+                    held[first].gradients - once.gradients,
+                    held[first].optimizer - once.optimizer,
+                )
+                continue
+            pairs.append(TiedPair(first, second, sum(once)))
+            pair_states.append(once)
+        return StateTable(
+            parameter_bytes=np.array([s.parameters for s in held], np.int64),
+            gradient_bytes=np.array([s.gradients for s in held], np.int64),
+            optimizer_bytes=np.array([s.optimizer for s in held], np.int64),
+            tied=tuple(pairs),
+            tied_states=tuple(pair_states),
+            reduction=reduction,
+            reduction_latency=latency,
+            update=update,
+            reduction_bytes=reduction_bytes,
+        )
+
+    def fixed_tail_ms(self, layout: Layout) -> float:
+        """Per-step overhead, and the gradient all-reduce of tied weights between two stages."""
+        if not self.tail:
+            return 0.0
+        total_ms = self.cluster.gpu.calibration.step_overhead_ms
+        states = self.state_table(layout.tp, layout.dp, layout.microbatch_size)
+        if layout.pp > 1 and states.tied_states:
+            group = placement.tied_group(self.cluster, layout.dp, layout.tp, layout.pp)
+            for shared in states.tied_states:
+                total_ms += network.all_reduce_ms(shared.gradients, group, self.cluster)
+        return total_ms
+
+    # --- cuts ---------------------------------------------------------------------------------
+
+    def boundary_tiers(self, layout: Layout) -> tuple[Tier, ...]:
+        """Link tier of the boundary after each stage, length pp - 1."""
+        if self.fixed_link is not None:
+            return (Tier.CLUSTER,) * (layout.pp - 1)
+        key = (layout.dp, layout.tp, layout.pp)
+        tiers = self._tiers.get(key)
+        if tiers is None:
+            found = placement.boundary_tiers(self.cluster, layout.dp, layout.tp, layout.pp)
+            tiers = self._tiers[key] = tuple(found)
+        return tiers
+
+    def transfer_ms(self, size_bytes: int, tier: Tier) -> float:
+        """One-way time of a pipeline transfer: bytes / bandwidth + latency."""
+        if self.fixed_link is not None:
+            return self.fixed_link.transfer_ms(size_bytes)
+        return network.point_to_point_ms(size_bytes, tier, self.cluster)
+
+    def edge_rows(self, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> tuple[I64, I64]:
+        """One-way costs by (tier, cut position), shape (T, N+1), forward and backward."""
+        key = (tp, microbatch_size, tiers)
+        rows = self._edges.get(key)
+        if rows is None:
+            blocks = self.block_table(tp, microbatch_size)
+
+            def costs(sizes: I64) -> I64:
+                row = np.zeros((len(tiers), len(sizes)), np.int64)
+                for i, tier in enumerate(tiers):
+                    row[i, 1:-1] = self.quantum.array(
+                        self.transfer_ms(int(size), tier) for size in sizes[1:-1]
+                    )
+                return row
+
+            rows = (costs(blocks.cut_forward_bytes), costs(blocks.cut_backward_bytes))
+            self._edges[key] = rows
+        return rows
+
+    def windows(self, num_stages: int) -> StageWindows:
+        """Where pins and colocations allow cuts and stages (PinError where they contradict)."""
+        found = self._windows.get(num_stages)
+        if found is None:
+            found = self._windows[num_stages] = stage_windows(self.model, self.chain, num_stages)
+        return found
+
+    # --- the table of a layout ----------------------------------------------------------------
+
+    def problem(self, layout: Layout) -> ChainProblem:
+        """The priced chain of one layout.
+
+        Raises
+        ------
+        PinError
+            Pins or colocations contradict each other or this number of stages.
+        """
+        blocks = self.block_table(layout.tp, layout.microbatch_size)
+        states = self.state_table(layout.tp, layout.dp, layout.microbatch_size)
+        tiers = self.boundary_tiers(layout)
+        used = tuple(dict.fromkeys(tiers)) or (Tier.LOCAL,)
+        if layout.pp > 1:
+            edge_forward, edge_backward = self.edge_rows(layout.tp, layout.microbatch_size, used)
+        else:
+            edge_forward = edge_backward = np.zeros((1, len(self.chain.blocks) + 1), np.int64)
+        windows = self.windows(layout.pp)
+        return ChainProblem(
+            block_names=self.chain.names,
+            num_stages=layout.pp,
+            num_microbatches=layout.num_microbatches,
+            schedule=layout.schedule,
+            sends=self.training.sends,
+            quantum_ms=str(self.quantum),
+            forward=blocks.forward,
+            input_gradient=blocks.input_gradient,
+            weight_gradient=blocks.weight_gradient,
+            selective_extra=blocks.selective_extra,
+            full_extra=blocks.full_extra,
+            recomputable=blocks.recomputable,
+            recompute_modes=self.training.recompute,
+            edge_forward=edge_forward,
+            edge_backward=edge_backward,
+            boundary_tier=np.array([used.index(tier) for tier in tiers], np.int64),
+            static_bytes=states.static_bytes,
+            kept_bytes=blocks.kept_bytes,
+            kept_selective_bytes=blocks.kept_selective_bytes,
+            kept_full_bytes=blocks.kept_full_bytes,
+            transient_bytes=blocks.transient_bytes,
+            transient_full_bytes=blocks.transient_full_bytes,
+            buffer_bytes=blocks.buffer_bytes,
+            tied=states.tied,
+            in_flight=np.array(
+                in_flight_microbatches(layout.schedule, layout.pp, layout.num_microbatches),
+                np.int64,
+            ),
+            budget_bytes=np.full(layout.pp, self.cluster.budget_bytes, np.int64),
+            legal_cut=windows.legal_cut,
+            stage_low=windows.stage_low,
+            stage_high=windows.stage_high,
+            reduction=states.reduction,
+            reduction_latency=states.reduction_latency,
+            overlap_reduction=self.training.overlap_gradient_reduction,
+            update=states.update,
+            fixed_tail=self.quantum.quanta(self.fixed_tail_ms(layout)),
+            tensor_parallel=blocks.tensor_parallel,
+        )

@@ -1,0 +1,147 @@
+"""A question as a pricer: from a plan's or a partition's set-up to prices.
+
+Solving, judging and explaining all start here, so that they price the same thing.
+"""
+
+from __future__ import annotations
+
+from planner.cost.pricing import FixedLink, Pricer
+from planner.errors import InputError, LayoutError, ProfileError
+from planner.graph import Chain, contract
+from planner.plans import Layout
+from planner.specs import (
+    Cluster,
+    Device,
+    Link,
+    Model,
+    PartitionSetup,
+    Precision,
+    Tier,
+    Training,
+)
+
+__all__ = ["partition_question", "plan_pricer"]
+
+NO_LIMIT_BYTES = 2**60
+"""The budget of a partition without ``--memory``; far above any stage, far below 2**63."""
+
+
+def plan_pricer(model: Model, cluster: Cluster, training: Training, chain: Chain | None = None) -> Pricer:
+    """Prices for ``plan``.
+
+    Raises
+    ------
+    LayoutError
+        The GPU has no peak rate for the asked precision and the model has no measured times.
+    """
+    needs_rate = any(layer.shape is not None for layer in model.layers) or any(
+        row.forward_ms is None for layer in model.layers for row in layer.costs
+    )
+    if needs_rate and cluster.gpu.peak(training.precision) is None:
+        known = ", ".join(precision.value for precision in cluster.gpu.peak_flops)
+        raise LayoutError(
+            f"{cluster.gpu.name} has no {training.precision.value} rate",
+            fix=f"use --precision with one of {known}",
+        )
+    return Pricer(model, chain or contract(model), cluster, training)
+
+
+def partition_question(
+    model: Model, setup: PartitionSetup, cluster: Cluster | None = None
+) -> tuple[Pricer, Layout]:
+    """Prices and layout for ``partition``: dp = 1, no tail, the memory limit as budget.
+
+    Raises
+    ------
+    LayoutError
+        More stages than blocks to cut.
+    ProfileError
+        The profile holds several devices and none was named.
+    InputError
+        The model has FLOPs instead of times and no cluster says how fast they run.
+    """
+    chain = contract(model)
+    if setup.num_stages > len(chain.blocks):
+        cause = "layers" if chain.is_chain else "blocks between its cut points"
+        raise LayoutError(
+            f"{setup.num_stages} stages are more than the {len(chain.blocks)} {cause} of "
+            f"{model.name}",
+            expected="at least one layer on every stage",
+            fix=f"use at most {len(chain.blocks)} stages",
+        )
+    rows = [row for layer in model.layers for row in layer.costs]
+    if cluster is None:
+        if model.is_analytic or any(row.forward_ms is None for row in rows):
+            raise InputError(
+                f"{model.name} gives FLOPs or shapes, not times",
+                fix="name the GPU that runs it with --cluster, as --cluster dgx-a100-80gb:1",
+            )
+        cluster = _profile_cluster(model, setup)
+    budget = setup.memory_bytes or NO_LIMIT_BYTES
+    cluster = cluster.model_copy(
+        update={
+            "gpu": cluster.gpu.model_copy(update={"memory_bytes": budget}),
+            "reserved_bytes": 0,
+        }
+    )
+    microbatch_size = setup.microbatch_size or min((row.microbatch_size for row in rows), default=1)
+    lengths = [row.sequence_length for row in rows if row.sequence_length is not None]
+    sequence = setup.sequence_length or model.sequence_length or min(lengths, default=1)
+    training = Training(
+        global_batch_size=setup.num_microbatches * microbatch_size,
+        sequence_length=sequence,
+        precision=setup.precision or model.precision,
+        optimizer=setup.optimizer,
+        sharded_optimizer=False,
+        sequence_parallel=setup.sequence_parallel,
+        schedules=(setup.schedule,),
+        recompute=setup.recompute,
+        sends=setup.sends,
+    )
+    layout = Layout(
+        pp=setup.num_stages,
+        tp=setup.tp,
+        microbatch_size=microbatch_size,
+        num_microbatches=setup.num_microbatches,
+        schedule=setup.schedule,
+    )
+    pricer = Pricer(
+        model,
+        chain,
+        cluster,
+        training,
+        fixed_link=FixedLink(setup.bandwidth_bytes_per_s, setup.latency_ms),
+        tail=False,
+        repeats=setup.num_microbatches + 2 * setup.num_stages,
+    )
+    return pricer, layout
+
+
+def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
+    """A stand-in for the machine a profile was taken on; only its name and memory matter."""
+    devices = sorted(
+        {row.device for layer in model.layers for row in layer.costs if row.device is not None}
+    )
+    if setup.device is not None:
+        name = setup.device
+    elif len(devices) > 1:
+        raise ProfileError(
+            f"{model.name} was profiled on several devices ({', '.join(devices)})",
+            fix="choose one with --device",
+        )
+    else:
+        name = devices[0] if devices else "profiled"
+    gpu = Device(
+        name=name,
+        memory_bytes=NO_LIMIT_BYTES,
+        peak_flops={precision: 1.0 for precision in Precision},
+        memory_bandwidth_bytes_per_s=1.0,
+    )
+    return Cluster(
+        name="profile",
+        nodes=1,
+        gpus_per_node=setup.num_stages * setup.tp,
+        nvlink_domain=setup.num_stages * setup.tp,
+        gpu=gpu,
+        links=(Link(tier=Tier.DOMAIN, bandwidth_bytes_per_s=1e18),),
+    )

@@ -1,0 +1,1 @@
+"""Which layout: the legal ones, their bounds, and the best-first search over them."""

@@ -1,0 +1,164 @@
+"""What each layout of a space cannot beat, before any cut is looked at.
+
+For every layout a proven lower bound of its simulated step time (``schedules.bounds``) plus a
+lower bound of the tail, and a proof of misfit where the states and one micro-batch's smallest
+activations exceed what all its ranks have together. All in quanta, vectorised over layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.pricing import BlockTable, Pricer
+from planner.schedules.bounds import layout_bound
+from planner.search.space import LayoutSpace
+from planner.specs import Recompute, Schedule, Tier
+
+__all__ = ["SpaceBounds", "bound_layouts", "refine_bound"]
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class SpaceBounds:
+    """Per layout, shape (K,): everything known before solving."""
+
+    step: I64
+    """Lower bound of the step value."""
+    largest_stage: I64
+    """Lower bound of the largest stage time, without communication."""
+    total_forward: I64
+    total_backward: I64
+    edge_roundtrip: I64
+    """Lower bound of the summed edge costs over all boundaries, both ways."""
+    tail: I64
+    """Lower bound of what follows the makespan."""
+    memory_short: I64
+    """Bytes that are missing over all ranks together; 0 where this proves nothing."""
+
+
+def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
+    """Bounds of every layout of a space."""
+    size = len(space)
+    forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
+    budget = pricer.cluster.budget_bytes
+    shapes = np.stack([space.tp, space.microbatch_size], axis=1)
+    distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
+    of_layout = of_layout.reshape(-1)
+    for number, (tp, microbatch_size) in enumerate(distinct.tolist()):
+        members = np.flatnonzero(of_layout == number)
+        table = pricer.block_table(tp, microbatch_size)
+        forward[members], backward[members] = table.total_ms_quanta
+        stages = space.pp[members]
+        largest[members] = _largest_stage_by_count(table, stages)
+        kept = int(_least_kept(table, pricer).sum())
+        transient = int(np.minimum(table.transient_bytes, table.transient_full_bytes).min())
+        for dp in np.unique(space.dp[members]).tolist():
+            of_dp = members[space.dp[members] == dp]
+            states = pricer.state_table(tp, dp, microbatch_size)
+            pp = space.pp[of_dp]
+            once = sum(pair.shared_bytes for pair in states.tied)
+            static = int(states.static_bytes.sum()) - np.where(pp == 1, once, 0)
+            depth = np.where(
+                space.schedule[of_dp] == _index(space, Schedule.GPIPE),
+                space.num_microbatches[of_dp],
+                1,
+            )
+            buffers = np.where(pp > 1, table.buffer_bytes, 0)
+            room = pp * (budget - buffers - transient)
+            short[of_dp] = np.maximum(0, static + depth * kept - room)
+            first = int(states.reduction[0])
+            update = states.update
+            tail[of_dp] = (
+                (states.reduction_latency + first if first else 0)
+                + np.maximum(-(-int(update.sum()) // pp), int(update.max()))
+                + _fixed_tails(pricer, space, of_dp)
+            )
+    for key in np.unique(np.stack([space.dp, space.tp, space.pp], axis=1), axis=0).tolist():
+        dp, tp, pp = key
+        if pp == 1:
+            continue
+        members = np.flatnonzero((space.dp == dp) & (space.tp == tp) & (space.pp == pp))
+        tiers = pricer.boundary_tiers(space.layout(int(members[0])))
+        for microbatch_size in np.unique(space.microbatch_size[members]).tolist():
+            of_size = members[space.microbatch_size[members] == microbatch_size]
+            edges[of_size] = _edge_roundtrip(pricer, tp, microbatch_size, tiers)
+    step = np.zeros(size, np.int64)
+    for index, schedule in enumerate(space.schedules):
+        members = np.flatnonzero(space.schedule == index)
+        step[members] = layout_bound(
+            schedule,
+            space.pp[members],
+            space.num_microbatches[members],
+            forward[members],
+            backward[members],
+            largest[members],
+            edges[members],
+        )
+    return SpaceBounds(step + tail, largest, forward, backward, edges, tail, short)
+
+
+def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_stage: int) -> int:
+    """The bound of one layout given an exact lower bound of its largest stage time."""
+    schedule = space.schedules[int(space.schedule[index])]
+    makespan = layout_bound(
+        schedule,
+        space.pp[index : index + 1],
+        space.num_microbatches[index : index + 1],
+        bounds.total_forward[index : index + 1],
+        bounds.total_backward[index : index + 1],
+        np.maximum(bounds.largest_stage[index : index + 1], largest_stage),
+        bounds.edge_roundtrip[index : index + 1],
+    )
+    return max(int(bounds.step[index]), int(makespan[0]) + int(bounds.tail[index]))
+
+
+def _index(space: LayoutSpace, schedule: Schedule) -> int:
+    return space.schedules.index(schedule) if schedule in space.schedules else -1
+
+
+def _least_kept(table: BlockTable, pricer: Pricer) -> I64:
+    """Smallest activations each block can keep per micro-batch under the allowed modes."""
+    modes = pricer.training.recompute
+    kept = table.kept_bytes
+    if Recompute.SELECTIVE in modes:
+        kept = np.minimum(kept, table.kept_selective_bytes)
+    if Recompute.FULL in modes or Recompute.LAYERS in modes:
+        kept = np.minimum(kept, table.kept_full_bytes)
+    return kept
+
+
+def _largest_stage_by_count(table: BlockTable, stages: I64) -> I64:
+    """Pigeonhole: some stage holds ceil(N/P) blocks, and none beats the average or one block."""
+    times = table.forward + table.input_gradient + table.weight_gradient
+    prefix = np.concatenate([[0], np.cumsum(times)])
+    blocks = len(times)
+    found: dict[int, int] = {}
+    for count in set(stages.tolist()):
+        width = -(-blocks // count)
+        window = int((prefix[width:] - prefix[:-width]).min()) if width <= blocks else 0
+        found[count] = max(window, -(-int(prefix[-1]) // count), int(times.max()))
+    return np.array([found[count] for count in stages.tolist()], np.int64)
+
+
+def _edge_roundtrip(
+    pricer: Pricer, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]
+) -> int:
+    used = tuple(dict.fromkeys(tiers))
+    forward, backward = pricer.edge_rows(tp, microbatch_size, used)
+    cheapest = (forward + backward)[:, 1:-1].min(axis=1)
+    return sum(int(cheapest[used.index(tier)]) for tier in tiers)
+
+
+def _fixed_tails(pricer: Pricer, space: LayoutSpace, members: I64) -> I64:
+    memo: dict[int, int] = {}
+    values = []
+    for index in members.tolist():
+        stages = int(space.pp[index])
+        if stages not in memo:
+            memo[stages] = pricer.quantum.quanta(pricer.fixed_tail_ms(space.layout(index)))
+        values.append(memo[stages])
+    return np.array(values, np.int64)

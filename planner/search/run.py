@@ -1,0 +1,423 @@
+"""Best-first search over layouts, stopped by the proven bound.
+
+Each layout enters a heap with its vectorised bound. Popped, it first gets its exact largest
+stage (``solvers.chain``), which sharpens the bound, and goes back; popped again, its step time
+is minimised over all cuts (``solvers.step_time``) with simulation. The search ends when the
+smallest bound left cannot beat what is held. Work is grouped into waves of fixed size and
+results are taken in order, so the answer does not depend on workers or on completion order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.cost.pricing import Pricer
+from planner.cost.stage_table import ChainProblem
+from planner.errors import PinError
+from planner.plans import Layout
+from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
+from planner.search.space import LayoutSpace
+from planner.solvers.chain import BottleneckSolution, solve_bottleneck
+from planner.solvers.step_time import StepSolution, solve_step_time
+from planner.solvers.surrogate import solve_surrogate
+from planner.specs import Objective
+
+__all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
+
+_WAVE = 4
+_FIRST_NODES = 300
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """What the search may use."""
+
+    nodes_per_layout: int = 20_000
+    """Branch-and-bound nodes for a layout whose bound is still open at the end."""
+    deadline: float | None = None
+    """``time.monotonic()`` instant."""
+
+    def passed(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class LayoutResult:
+    """The best cut found for one layout."""
+
+    index: int
+    layout: Layout
+    cuts: tuple[int, ...]
+    step: int
+    step_bound: int
+    bottleneck: int
+    smallest_stage: int
+    peak_bytes: int
+    bound_kind: str
+    witness: dict[str, int | str]
+
+    def value(self, objective: Objective) -> int:
+        """The objective as an integer to be minimised."""
+        if objective is Objective.BOTTLENECK:
+            return self.bottleneck
+        if objective is Objective.TOKENS_PER_DOLLAR:
+            return self.step * self.layout.num_gpus
+        return self.step
+
+    def rank(self, objective: Objective) -> tuple[int, ...]:
+        """Sort key: the objective, then the tie-breaks in their documented order."""
+        other = self.step if objective is Objective.BOTTLENECK else self.bottleneck
+        lead = (self.layout.num_gpus,) if objective is Objective.FEWEST_GPUS else ()
+        return (
+            *lead,
+            self.value(objective),
+            other,
+            -self.smallest_stage,
+            self.peak_bytes,
+            self.index,
+        )
+
+
+@dataclass
+class SearchResult:
+    """What a search found, in rank order, with the proof of its first entry."""
+
+    ranking: list[LayoutResult]
+    bound: int
+    """Proven lower bound of the objective value over the whole space."""
+    proven: bool
+    timed_out: bool
+    space: LayoutSpace
+    bounds: SpaceBounds
+    no_fit: dict[int, str] = field(default_factory=dict)
+    """Layouts that cannot hold the model, and why in a word."""
+    pin_errors: dict[int, str] = field(default_factory=dict)
+    solved: dict[int, LayoutResult] = field(default_factory=dict)
+    refined: dict[int, int] = field(default_factory=dict)
+    """Sharpened step bounds of layouts that were looked at."""
+    simulations: int = 0
+    nodes: int = 0
+    probes: int = 0
+    cut_solves: int = 0
+    bottleneck_solves: int = 0
+
+
+def search_layouts(
+    pricer: Pricer,
+    space: LayoutSpace,
+    *,
+    objective: Objective = Objective.STEP_TIME,
+    keep: int = 1,
+    limits: SearchLimits | None = None,
+    executor: Executor | None = None,
+    exhaustive: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> SearchResult:
+    """The best layouts of a space.
+
+    Parameters
+    ----------
+    pricer, space
+        The question and its legal layouts.
+    objective
+        What is minimised; for ``fewest-gpus`` the space is searched by GPU count, ascending.
+    keep
+        How many of the best layouts are found exactly (1 for the plan, more for runners-up).
+    limits
+        Work and time; None means the defaults and no deadline.
+    executor
+        Any ``concurrent.futures`` executor; None runs in this thread.
+    exhaustive
+        Solve every layout; nothing is pruned (a test of the pruning).
+    """
+    limits = limits or SearchLimits()
+    bounds = bound_layouts(pricer, space)
+    state = _Search(pricer, space, bounds, objective, keep, limits, executor, exhaustive)
+    if objective is Objective.FEWEST_GPUS:
+        for count in np.unique(space.num_gpus).tolist():
+            state.run(np.flatnonzero(space.num_gpus == count))
+            if state.result.solved or limits.passed():
+                break
+            if progress is not None:
+                progress(f"{count} GPUs are too few")
+    else:
+        state.run(np.arange(len(space)))
+    return state.finish()
+
+
+def solve_layout(
+    problem: ChainProblem,
+    seed: tuple[int, ...],
+    bottleneck: BottleneckSolution,
+    upper_bound: int | None,
+    node_limit: int,
+    deadline: float | None,
+) -> StepSolution:
+    """Minimise the step time of one layout over its cuts (runs in any process)."""
+    seeds = [seed]
+    surrogate = solve_surrogate(problem, bottleneck)
+    if tuple(surrogate) != seed:
+        seeds.append(tuple(surrogate))
+    return solve_step_time(
+        problem, seeds=seeds, upper_bound=upper_bound, node_limit=node_limit, deadline=deadline
+    )
+
+
+class _Search:
+    """State of one search; ``search_layouts`` is its face."""
+
+    def __init__(
+        self,
+        pricer: Pricer,
+        space: LayoutSpace,
+        bounds: SpaceBounds,
+        objective: Objective,
+        keep: int,
+        limits: SearchLimits,
+        executor: Executor | None,
+        exhaustive: bool,
+    ) -> None:
+        self.pricer = pricer
+        self.space = space
+        self.bounds = bounds
+        self.objective = objective
+        self.keep = keep
+        self.limits = limits
+        self.executor = executor
+        self.exhaustive = exhaustive
+        self.problems: dict[int, ChainProblem] = {}
+        self.bottlenecks: dict[int, BottleneckSolution] = {}
+        self.open: dict[int, int] = {}
+        self.result = SearchResult([], 0, False, False, space, bounds)
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    def run(self, members: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        """Search some layouts; ``open`` keeps the bounds of those that were not closed."""
+        heap: list[tuple[int, int, int]] = []
+        for index in members.tolist():
+            if self.bounds.memory_short[index] > 0:
+                self.result.no_fit[index] = "memory"
+                continue
+            heap.append((self._objective_bound(index, int(self.bounds.step[index])), 0, index))
+        heapq.heapify(heap)
+        wave: list[int] = []
+        while heap or wave:
+            if self.limits.passed():
+                self.result.timed_out = True
+                break
+            if heap and not self._hopeless(heap[0][0]):
+                bound, visits, index = heapq.heappop(heap)
+                if visits == 0:
+                    sharper = self._sharpen(index)
+                    if sharper is not None:
+                        heapq.heappush(heap, (max(bound, sharper), 1, index))
+                    continue
+                wave.append(index)
+                if len(wave) < _WAVE and heap and not self._hopeless(heap[0][0]):
+                    continue
+            if not wave:
+                break
+            self._solve_wave(wave, _FIRST_NODES)
+            wave = []
+        for bound, _, index in heap:
+            self.open[index] = bound
+        for index in wave:
+            self.open[index] = self._objective_bound(index, self.result.refined[index])
+        self._close_gaps()
+
+    def _hopeless(self, bound: int) -> bool:
+        if self.exhaustive or len(self.result.solved) < self.keep:
+            return False
+        return bound >= self._threshold(self.keep)
+
+    def _threshold(self, place: int) -> int:
+        values = sorted(found.value(self.objective) for found in self.result.solved.values())
+        return values[min(place, len(values)) - 1]
+
+    def _objective_bound(self, index: int, step_bound: int) -> int:
+        if self.objective is Objective.BOTTLENECK:
+            return int(self.bounds.largest_stage[index])
+        if self.objective is Objective.TOKENS_PER_DOLLAR:
+            return step_bound * int(self.space.num_gpus[index])
+        return step_bound
+
+    def _sharpen(self, index: int) -> int | None:
+        """Second visit's bound: the exact largest stage; None where nothing fits."""
+        layout = self.space.layout(index)
+        try:
+            problem = self.pricer.problem(layout)
+        except PinError as error:
+            self.result.pin_errors[index] = str(error)
+            return None
+        solution = solve_bottleneck(problem)
+        self.result.bottleneck_solves += 1
+        if solution is None:
+            self.result.no_fit[index] = "memory"
+            return None
+        self.result.probes += solution.probes
+        self.problems[index] = problem
+        self.bottlenecks[index] = solution
+        if self.objective is Objective.BOTTLENECK:
+            return solution.bound
+        edges = problem.edge_forward + problem.edge_backward
+        widest = int(edges.max()) * (2 if layout.pp > 2 else 1)
+        refined = refine_bound(self.bounds, self.space, index, solution.bound - widest)
+        self.result.refined[index] = refined
+        return self._objective_bound(index, refined)
+
+    # --- solving ------------------------------------------------------------------------------
+
+    def _solve_wave(self, wave: list[int], node_limit: int) -> None:
+        tasks = [self._task(index, node_limit) for index in wave]
+        if self.executor is None:
+            solutions: Iterable[StepSolution] = (solve_layout(*task) for task in tasks)
+        else:
+            futures = [self.executor.submit(solve_layout, *task) for task in tasks]
+            solutions = (future.result() for future in futures)
+        for index, solution in zip(wave, solutions, strict=True):
+            self._take(index, solution)
+
+    def _task(
+        self, index: int, node_limit: int
+    ) -> tuple[
+        ChainProblem, tuple[int, ...], BottleneckSolution, int | None, int, float | None
+    ]:
+        upper: int | None = None
+        if len(self.result.solved) >= self.keep and not self.exhaustive:
+            threshold = self._threshold(self.keep)
+            if self.objective is Objective.TOKENS_PER_DOLLAR:
+                upper = -(-threshold // int(self.space.num_gpus[index]))
+            elif self.objective is not Objective.BOTTLENECK:
+                upper = threshold
+        bottleneck = self.bottlenecks[index]
+        return (
+            self.problems[index],
+            bottleneck.cuts,
+            bottleneck,
+            upper,
+            node_limit,
+            self.limits.deadline,
+        )
+
+    def _take(self, index: int, solution: StepSolution) -> None:
+        self.result.cut_solves += 1
+        self.result.simulations += solution.simulations
+        self.result.nodes += solution.nodes
+        problem = self.problems[index]
+        bound = max(solution.bound, self.result.refined.get(index, 0))
+        self.result.refined[index] = bound
+        cuts, value = solution.cuts, solution.value
+        if self.objective is Objective.BOTTLENECK:
+            cuts, value = self._within_bottleneck(index, solution)
+        if cuts is None or value is None:
+            self.open[index] = self._objective_bound(index, bound)
+            return
+        found = _measured(problem, index, self.space.layout(index), cuts, value, min(bound, value))
+        known = self.result.solved.get(index)
+        if known is None or found.rank(self.objective) < known.rank(self.objective):
+            self.result.solved[index] = found
+        elif bound > known.step_bound:
+            self.result.solved[index] = _with_bound(known, min(bound, known.step))
+
+    def _within_bottleneck(
+        self, index: int, solution: StepSolution
+    ) -> tuple[tuple[int, ...] | None, int | None]:
+        """The better of two cuts for the bottleneck objective: least bottleneck, then step."""
+        from planner.schedules.step import evaluate_cuts
+
+        options = []
+        for cuts in (self.bottlenecks[index].cuts, solution.cuts):
+            if cuts is None:
+                continue
+            evaluated = evaluate_cuts(self.problems[index], cuts)
+            if evaluated is not None:
+                options.append((evaluated.bottleneck, evaluated.value, tuple(cuts)))
+        if not options:
+            return None, None
+        _, value, cuts = min(options)
+        return cuts, value
+
+    def _close_gaps(self) -> None:
+        """Spend the node limit on layouts whose bound still undercuts the best value."""
+        if self.objective is Objective.BOTTLENECK:
+            return
+        node_limit = _FIRST_NODES
+        while self.result.solved and node_limit < self.limits.nodes_per_layout:
+            node_limit = min(node_limit * 8, self.limits.nodes_per_layout)
+            best = self._threshold(1)
+            undecided = [
+                index
+                for index in sorted(self.problems)
+                if index in self.result.refined
+                and (index in self.result.solved or index in self.open)
+                and self._objective_bound(index, self._step_bound(index)) < best
+            ]
+            if not undecided or self.limits.passed():
+                break
+            for start in range(0, len(undecided), _WAVE):
+                self._solve_wave(undecided[start : start + _WAVE], node_limit)
+
+    def _step_bound(self, index: int) -> int:
+        return self.result.refined.get(index, int(self.bounds.step[index]))
+
+    # --- the answer ---------------------------------------------------------------------------
+
+    def finish(self) -> SearchResult:
+        """Rank what was found and state what is proven."""
+        result = self.result
+        result.ranking = sorted(
+            result.solved.values(), key=lambda found: found.rank(self.objective)
+        )
+        result.timed_out = result.timed_out or self.limits.passed()
+        if not result.ranking:
+            return result
+        best = result.ranking[0].value(self.objective)
+        open_bounds = [best]
+        for index, found in result.solved.items():
+            if self.objective is Objective.BOTTLENECK:
+                open_bounds.append(self.bottlenecks[index].bound)
+            else:
+                open_bounds.append(self._objective_bound(index, found.step_bound))
+        open_bounds.extend(
+            bound for index, bound in self.open.items() if index not in result.solved
+        )
+        if self.objective is Objective.FEWEST_GPUS:
+            result.bound = min(open_bounds)
+        else:
+            result.bound = min(open_bounds)
+        result.proven = result.bound >= best
+        return result
+
+
+def _measured(
+    problem: ChainProblem, index: int, layout: Layout, cuts: tuple[int, ...], step: int, bound: int
+) -> LayoutResult:
+    sums = problem.prefix
+    bottleneck, smallest, peak = 0, None, 0
+    for stage in range(problem.num_stages):
+        start, end = cuts[stage], cuts[stage + 1]
+        choice = problem.recompute_choice(stage, start, end)
+        if choice is None:  # pragma: no cover - solvers return feasible cuts
+            raise AssertionError("a solver returned a stage that does not fit")
+        load = sums["forward"][end] - sums["forward"][start]
+        load += sums["backward"][end] - sums["backward"][start] + choice.extra
+        bottleneck = max(bottleneck, load + sum(problem.edges(stage, start, end)))
+        smallest = load if smallest is None else min(smallest, load)
+        peak = max(peak, choice.memory_bytes)
+    return LayoutResult(
+        index, layout, tuple(cuts), step, bound, bottleneck, smallest or 0, peak, "", {}
+    )
+
+
+def _with_bound(found: LayoutResult, bound: int) -> LayoutResult:
+    from dataclasses import replace
+
+    return replace(found, step_bound=bound)
