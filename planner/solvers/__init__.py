@@ -1,0 +1,1 @@
+"""Exact solvers: they read prices and never make them."""
