@@ -1,0 +1,195 @@
+"""JSON and YAML text to plain Python values, with the errors that a person can act on.
+
+Refused, each with its place: text that is no JSON or YAML, a document that is not a mapping,
+keys given twice, non-finite numbers, anchors and aliases (a few lines of them can unfold to
+gigabytes), tags, and files over a megabyte.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.errors import FileFormatError, InputError
+
+__all__ = [
+    "MAX_DOCUMENT_BYTES",
+    "nearest",
+    "parse_json",
+    "parse_yaml",
+    "read_text",
+    "refuse_unknown_keys",
+]
+
+MAX_DOCUMENT_BYTES = 2**20
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """A "did you mean" hint, or None when nothing is close.
+
+    Examples
+    --------
+    >>> nearest("gpus_per_nod", ["nodes", "gpus_per_node"])
+    'did you mean gpus_per_node?'
+    """
+    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(found)}?" if found else None
+
+
+def read_text(path: Path, *, limit: int = MAX_DOCUMENT_BYTES) -> str:
+    """Text of a UTF-8 file, a leading byte-order mark dropped.
+
+    Raises
+    ------
+    FileFormatError
+        The file is missing, a directory, too large, or not UTF-8.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(limit + 1)
+    except OSError as error:
+        raise FileFormatError(
+            f"cannot be read ({error.strerror or error})", file=str(path)
+        ) from error
+    if len(data) > limit:
+        raise FileFormatError(
+            "is too large", file=str(path), expected=f"at most {limit // 2**20} MiB"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"is not UTF-8 text (byte {error.start})", file=str(path)) from error
+
+
+def _check_size(text: str, file: str, kind: type[InputError]) -> None:
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise kind("is too large", file=file, expected="at most 1 MiB")
+    if not text.strip():
+        raise kind("is empty", file=file, expected="a mapping of keys to values")
+
+
+def parse_json(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any]:
+    """The object a JSON text holds; errors are raised as ``kind``."""
+    text = text.removeprefix("\ufeff")
+    _check_size(text, file, kind)
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise kind("is given twice", file=file, key=key, fix="keep one of the two")
+            found[key] = value
+        return found
+
+    def no_constant(name: str) -> None:
+        raise kind("is not a finite number", file=file, value=name)
+
+    try:
+        found = json.loads(text, object_pairs_hook=no_duplicates, parse_constant=no_constant)
+    except json.JSONDecodeError as error:
+        raise kind(
+            f"is not JSON: {error.msg} at column {error.colno}", file=file, line=error.lineno
+        ) from error
+    except RecursionError as error:
+        raise kind("is nested too deeply", file=file) from error
+    except ValueError as error:  # an integer of thousands of digits
+        raise kind("holds a number that is too long", file=file) from error
+    if not isinstance(found, dict):
+        raise kind(
+            f"holds a JSON {type(found).__name__}",
+            file=file,
+            expected="an object of keys to values",
+        )
+    return found
+
+
+def _refuse_surprises(node: Any, file: str, kind: type[InputError]) -> None:
+    """Walk a YAML node tree; a node met twice is an alias."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        line = current.start_mark.line + 1
+        if id(current) in seen:
+            raise kind("uses a YAML alias", file=file, line=line, fix="write the value out")
+        seen.add(id(current))
+        if isinstance(current, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in current.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise kind("has a key that is not a word", file=file, line=line)
+                if key.value in keys:
+                    raise kind(
+                        "is given twice", file=file, line=key.start_mark.line + 1, key=key.value,
+                        fix="keep one of the two",
+                    )  # fmt: skip
+                keys.add(key.value)
+                stack.append(value)
+        elif isinstance(current, yaml.SequenceNode):
+            stack.extend(current.value)
+
+
+def parse_yaml(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any]:
+    """The mapping a YAML (or JSON) text holds; errors are raised as ``kind``."""
+    text = text.removeprefix("\ufeff")
+    _check_size(text, file, kind)
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise kind("is empty", file=file, expected="a mapping of keys to values")
+            _refuse_surprises(node, file, kind)
+            found = loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at column {mark.column + 1}" if mark else ""
+        raise kind(
+            f"is not YAML: {error.problem or error.context}{place}",
+            file=file,
+            line=mark.line + 1 if mark else None,
+        ) from error
+    except RecursionError as error:
+        raise kind("is nested too deeply", file=file) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise kind(f"is not YAML: {str(error).splitlines()[0]}", file=file) from error
+    if not isinstance(found, dict):
+        raise kind(
+            f"holds a single {type(found).__name__}",
+            file=file,
+            expected="a mapping of keys to values",
+        )
+    for key in found:
+        if not isinstance(key, str):
+            raise kind("is not a word", file=file, value=key, expected="a key")
+    return found
+
+
+def refuse_unknown_keys(
+    document: Mapping[str, Any],
+    known: Iterable[str],
+    *,
+    file: str,
+    kind: type[InputError],
+    under: str = "",
+) -> None:
+    """Raise ``kind`` for the first key that is not known, naming the nearest known one."""
+    known = list(known)
+    for key in document:
+        if key not in known:
+            raise kind(
+                "is not a known key",
+                file=file,
+                key=f"{under}{key}",
+                expected=f"one of {', '.join(known)}",
+                fix=nearest(str(key), known),
+            )
