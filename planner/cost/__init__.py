@@ -1,0 +1,1 @@
+"""What layers cost: pure formulas with their sources, and the prices that solvers read."""
