@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 
-from planner.errors import ProfileError
+from planner.errors import InputError, ProfileError
 from planner.formats.topology import nearest
 
 __all__ = [
@@ -258,7 +258,7 @@ def suggestions(columns: Columns) -> tuple[str, ...]:
     return (f"unknown columns not used: {', '.join(shown)}",)
 
 
-Refuse = Callable[..., ProfileError]
+Refuse = Callable[..., InputError]
 """Makes the error of one cell: ``refuse(problem, expected=..., fix=...)``."""
 
 
@@ -288,7 +288,7 @@ def parse_number(text: str, refuse: Refuse) -> Decimal:
     return number
 
 
-def _not_a_number(text: str, refuse: Refuse) -> ProfileError:
+def _not_a_number(text: str, refuse: Refuse) -> InputError:
     lowered = text.lower().lstrip("+-")
     expected = "a number >= 0"
     if not text:
