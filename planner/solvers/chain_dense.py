@@ -6,6 +6,7 @@ number of (start, end) pairs inside the windows, so narrow windows make it fast.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from planner.cost.stage_table import ChainProblem
 from planner.solvers.chain_tables import INFINITE, ChainTables, CutWindows, tables_of
 from planner.specs import Recompute
 
-__all__ = ["StagePrices", "least_bottleneck_within", "stage_prices"]
+__all__ = ["StagePrices", "least_bottleneck_within", "least_memory", "stage_prices"]
 
 I64 = NDArray[np.int64]
 
@@ -73,13 +74,19 @@ def _largest(values: I64, starts: tuple[int, int], ends: tuple[int, int]) -> I64
     return np.where(columns[None, :] >= 0, running[:, np.maximum(columns, 0)], 0)
 
 
+class _Way(NamedTuple):
+    """One way to recompute, priced on every (start, end) of a window."""
+
+    extra: I64
+    """Quanta added; broadcasts to (starts, ends)."""
+    memory: I64
+    """Bytes without buffers."""
+    exists: NDArray[np.bool_] | bool
+    """False where the stage has fewer recomputable blocks than this way takes."""
+
+
 def stage_prices(
-    problem: ChainProblem,
-    stage: int,
-    starts: tuple[int, int],
-    ends: tuple[int, int],
-    *,
-    ignore_memory: bool = False,
+    problem: ChainProblem, stage: int, starts: tuple[int, int], ends: tuple[int, int]
 ) -> StagePrices:
     """Price ``stage`` on every [start, end) with start and end inside inclusive windows.
 
@@ -87,98 +94,102 @@ def stage_prices(
     """
     tables = tables_of(problem)
     arrays = _dense_arrays(problem, tables)
-    (a, b), (c, d) = starts, ends
-    rows, columns = slice(a, b + 1), slice(c, d + 1)
-    valid = np.arange(a, b + 1)[:, None] < np.arange(c, d + 1)[None, :]
-    if not tables.all_legal:
-        valid &= arrays.legal[rows, None] & arrays.legal[None, columns]
-
-    def spread(sums: I64) -> I64:
-        return sums[None, columns] - sums[rows, None]
-
-    base = spread(arrays.compute)
-    room = INFINITE if ignore_memory else tables.room[stage]
-    flight = tables.in_flight[stage]
-    states = spread(arrays.static)
-    for pair in tables.tied:
-        if a <= pair.first and pair.second < d:
-            both = (np.arange(a, b + 1)[:, None] <= pair.first) & (
-                np.arange(c, d + 1)[None, :] > pair.second
-            )
-            states = states - np.where(both, pair.shared_bytes, 0)
-    extra = np.full(base.shape, INFINITE, np.int64)
-    memory = np.full(base.shape, INFINITE, np.int64)
-
-    def offer(held: I64, added: I64, where: NDArray[np.bool_] | bool = True) -> None:
-        better = (held <= room) & (added < extra) & where
-        np.copyto(extra, np.broadcast_to(added, extra.shape), where=better)
-        np.copyto(memory, np.broadcast_to(held, memory.shape), where=better)
-
-    # The order of offers is the order in which ties are broken: none, selective, full, layers
-    # as the enumeration of Recompute has them.
-    for mode, (mode_extra, mode_kept, transient) in zip(tables.modes, arrays.modes, strict=True):
-        if mode.mode in tables.allowed_modes:
-            held = states + flight * spread(mode_kept) + _largest(transient, starts, ends)
-            offer(held, spread(mode_extra))
-    if tables.layers:
-        _offer_layers(tables, arrays, stage, starts, ends, states, offer, extra)
-    memory += tables.buffers
+    rows, columns = slice(starts[0], starts[1] + 1), slice(ends[0], ends[1] + 1)
+    valid = _valid(arrays, tables, starts, ends)
+    extra = np.full(valid.shape, INFINITE, np.int64)
+    memory = np.full(valid.shape, INFINITE, np.int64)
+    room = tables.room[stage]
+    for way in _ways(tables, arrays, stage, starts, ends, extra):
+        better = (way.memory <= room) & (way.extra < extra) & way.exists
+        np.copyto(extra, way.extra, where=better)
+        np.copyto(memory, way.memory, where=better)
     blocked = ~valid | (extra >= INFINITE)
-    compute = np.where(blocked, INFINITE, base + extra)
-    memory[blocked] = INFINITE
+    compute = arrays.compute[None, columns] - arrays.compute[rows, None] + extra
     cost = compute
-    into = tables.edges[tables.tiers[stage - 1], rows] if stage > 0 else None
-    out = tables.edges[tables.tiers[stage], columns] if stage < tables.num_stages - 1 else None
-    if into is not None:
-        cost = cost + into[:, None]
-    if out is not None:
-        cost = cost + out[None, :]
-    return StagePrices(np.where(blocked, INFINITE, cost), compute, memory)
+    if stage > 0:
+        cost = cost + tables.edges[tables.tiers[stage - 1], rows][:, None]
+    if stage < tables.num_stages - 1:
+        cost = cost + tables.edges[tables.tiers[stage], columns][None, :]
+    return StagePrices(
+        np.where(blocked, INFINITE, cost),
+        np.where(blocked, INFINITE, compute),
+        np.where(blocked, INFINITE, memory + tables.buffers),
+    )
 
 
-def _offer_layers(
+def least_memory(
+    problem: ChainProblem, stage: int, starts: tuple[int, int], ends: tuple[int, int]
+) -> I64:
+    """Fewest bytes ``stage`` needs on every [start, end), whatever its budget and its time."""
+    tables = tables_of(problem)
+    arrays = _dense_arrays(problem, tables)
+    valid = _valid(arrays, tables, starts, ends)
+    memory = np.full(valid.shape, INFINITE, np.int64)
+    for way in _ways(tables, arrays, stage, starts, ends, None):
+        np.copyto(memory, way.memory, where=(way.memory < memory) & way.exists)
+    return np.where(valid, memory + tables.buffers, INFINITE)
+
+
+def _valid(
+    arrays: _DenseArrays, tables: ChainTables, starts: tuple[int, int], ends: tuple[int, int]
+) -> NDArray[np.bool_]:
+    valid: NDArray[np.bool_] = (
+        np.arange(starts[0], starts[1] + 1)[:, None] < np.arange(ends[0], ends[1] + 1)[None, :]
+    )
+    if not tables.all_legal:
+        valid &= arrays.legal[starts[0] : starts[1] + 1, None]
+        valid &= arrays.legal[None, ends[0] : ends[1] + 1]
+    return valid
+
+
+def _ways(
     tables: ChainTables,
     arrays: _DenseArrays,
     stage: int,
     starts: tuple[int, int],
     ends: tuple[int, int],
-    states: I64,
-    offer: object,
-    extra: I64,
-) -> None:
-    """Offer every number r of leading recomputable blocks, fewest first.
+    extra: I64 | None,
+) -> Iterator[_Way]:
+    """All ways to recompute in the order that breaks ties: none, selective, full, layers.
 
-    For r = 0, 1, .. the blocks before ``split[start, r]`` are recomputed, the others keep all;
-    extra time rises with r, so later offers change only pairs that nothing fitted yet, or that
-    an additive mode fitted at a higher price.
+    ``extra`` is the best so far, read between yields: numbers of layers that cannot beat it
+    anywhere are skipped.
     """
     (a, b), (c, d) = starts, ends
+    rows, columns = slice(a, b + 1), slice(c, d + 1)
+    first, last = np.arange(a, b + 1), np.arange(c, d + 1)
+    flight = tables.in_flight[stage]
+
+    def spread(sums: I64) -> I64:
+        return sums[None, columns] - sums[rows, None]
+
+    states = spread(arrays.static)
+    for pair in tables.tied:
+        if a <= pair.first and pair.second < d:
+            both = (first[:, None] <= pair.first) & (last[None, :] > pair.second)
+            states = states - np.where(both, pair.shared_bytes, 0)
+    for mode, (mode_extra, mode_kept, transient) in zip(tables.modes, arrays.modes, strict=True):
+        if mode.mode in tables.allowed_modes:
+            held = states + flight * spread(mode_kept) + _largest(transient, starts, ends)
+            yield _Way(spread(mode_extra), held, True)
+    if not tables.layers:
+        return
     none, full = _mode_rows(tables, arrays)
     able = np.flatnonzero(arrays.recomputable)
-    first_able = np.searchsorted(able, np.arange(a, b + 1))
-    flight = tables.in_flight[stage]
-    columns = np.arange(c, d + 1)
-    most = int(np.searchsorted(able, d) - np.searchsorted(able, a))
+    before = np.searchsorted(able, first)
+    # behind[r]: position right behind the r-th recomputable block; far away when there is none.
+    behind = np.concatenate((able + 1, np.full(d - a + 1, tables.num_blocks + 1)))
+    most = int(np.searchsorted(able, d) - before[0])
     for count in range(most + 1):
-        # The split lies right behind the count-th recomputable block from the start.
-        last = first_able + count - 1
-        exists = (last < len(able)) if count else np.ones(len(last), bool)
-        split = np.where(
-            exists & (count > 0),
-            able[np.clip(last, 0, max(len(able) - 1, 0))] + 1 if len(able) else 0,
-            np.arange(a, b + 1),
-        )
-        inside = exists[:, None] & (split[:, None] <= columns[None, :])
-        if not inside.any():
-            break
-        added = (full[0][split] - full[0][np.arange(a, b + 1)])[:, None]
-        open_pairs = inside & (added < extra)
-        if not open_pairs.any():
+        split = behind[before + count - 1] if count else first
+        exists = split[:, None] <= last[None, :]
+        split = np.minimum(split, tables.num_blocks)
+        added = np.broadcast_to((full[0][split] - full[0][first])[:, None], exists.shape)
+        if extra is not None and not (exists & (added < extra)).any():
             continue
-        kept = full[1][split] - full[1][np.arange(a, b + 1)] - none[1][split]
+        kept = full[1][split] - full[1][first] - none[1][split]
         held = states + flight * (kept[:, None] + none[1][None, columns])
-        held = held + _split_workspace(none[2], full[2], a, split, columns)
-        offer(held, added + np.zeros_like(extra), open_pairs)  # type: ignore[operator]
+        yield _Way(added, held + _split_workspace(none[2], full[2], a, split, last), exists)
 
 
 def _mode_rows(

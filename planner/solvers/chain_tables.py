@@ -207,11 +207,12 @@ class ChainTables:
             for flight, room in zip(self.in_flight, self.room, strict=True)
         ]
 
-    def windows(self, limit: int) -> CutWindows | None:
+    def windows(self, limit: int, spare_bytes: int = 0) -> CutWindows | None:
         """Windows that hold every cut vector whose bottleneck is at most ``limit``.
 
         Forward and backward greedy over a relaxed price (compute and the cheapest cuts, the
         fewest kept bytes, all tied weights shared): necessary, not sufficient. None if empty.
+        ``spare_bytes`` is added to every budget.
         """
         pinned = self.pinned
         if pinned is None:
@@ -219,7 +220,7 @@ class ChainTables:
         low, high = list(pinned.low), list(pinned.high)
         stages, compute = self.num_stages, self.compute
         edges = [0, *self.least_edge, 0]
-        shared = sum(pair.shared_bytes for pair in self.tied)
+        shared = spare_bytes + sum(pair.shared_bytes for pair in self.tied)
         memory: dict[int, list[int]] = {}
         for stage in range(stages):
             if not self.memory_can_bind[stage]:

@@ -133,8 +133,8 @@ def random_problem(seed: int, max_blocks: int = 10, max_stages: int = 5) -> Chai
         return [rng.randint(0, top) for _ in range(count)]
 
     # Small chains are as telling as large ones and far cheaper to enumerate.
-    count = min(rng.randint(1, max_blocks), rng.randint(3, max_blocks))
-    stages = rng.randint(1, min(max_stages, count))
+    count = rng.randint(*rng.choice([(1, min(4, max_blocks)), (min(4, max_blocks), max_blocks)]))
+    stages = min(rng.randint(1, max_stages + 2), max_stages, count)
     top = rng.choice([3, 20, 1000])
     times, backward = draw(count, top), draw(count, top)
     tiers = rng.choice([1, 1, 2, 3])
