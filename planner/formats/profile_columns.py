@@ -102,16 +102,18 @@ def _refuse_unit(column: str, file: str, line: int) -> None:
     lowered = column.lower()
     if lowered in _UNITLESS:
         names = _UNITLESS[lowered]
-        kind = "time" if names[0].endswith("_ms") else "size"
-        units = "_ms, _us or _s" if kind == "time" else "_bytes, _kib, _mib, _gib, _kb, _mb or _gb"
+        endings = [f"_{unit}" for unit in (TIME_UNITS if "_ms" in names[0] else SIZE_UNITS)]
+        expected = f"a column name that ends in its unit ({', '.join(endings)})"
+        problem = "has no unit"
+        if lowered == "flops":
+            problem = "does not say of which pass"
+            expected = "forward_flops, and backward_flops where it is not twice that"
         raise ProfileError(
-            "has no unit" if lowered != "flops" else "does not say of which pass",
+            problem,
             file=file,
             line=line,
             column=column,
-            expected=f"a column name that ends in its unit ({units})"
-            if lowered != "flops"
-            else "forward_flops, and backward_flops if it is not twice that",
+            expected=expected,
             fix=f"rename it, for example {' or '.join(names)}",
         )
     base, _, suffix = lowered.rpartition("_")

@@ -199,7 +199,7 @@ def read_cost(row: Row, name: str) -> LayerCost:
         checkpoint_bytes=row.size_bytes("checkpoint"),
         workspace_bytes=row.size_bytes("workspace") or 0,
         collectives_included=row.flag("collectives_included", False),
-        **_work(row, name),  # type: ignore[arg-type]
+        **_work(row, name),
     )
 
 
