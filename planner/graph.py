@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.errors import GraphError, InputError, PinError
@@ -200,9 +201,7 @@ def contract(model: Model) -> Chain:
         )
     positions = _cut_points(inputs)
     borders = [0, *positions, count]
-    blocks = tuple(
-        tuple(range(start, end)) for start, end in zip(borders, borders[1:], strict=False)
-    )
+    blocks = tuple(tuple(range(start, end)) for start, end in pairwise(borders))
     block_names = tuple(_block_name(names, block) for block in blocks)
     crossing = _crossing(inputs, positions)
     splittable = tuple(index for index, block in enumerate(blocks) if len(block) > 1)
