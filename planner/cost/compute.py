@@ -51,6 +51,7 @@ __all__ = [
     "head_times",
     "layer_model_flops",
     "optimizer_step",
+    "optimizer_step_ms",
 ]
 
 _FLOOR_SHARE_EMBEDDING = 0.1
@@ -148,7 +149,7 @@ def _with_floor(work_ms: float, floor_ms: float) -> float:
     """Fourth-power mean sum of work and launch floor: never below either."""
     if not floor_ms:
         return work_ms
-    return (work_ms**4 + floor_ms**4) ** 0.25
+    return float((work_ms**4 + floor_ms**4) ** 0.25)
 
 
 def _passes(
@@ -213,7 +214,7 @@ def block_times(
     inputs = 2 if shape.gated else 1
     if shape.moe is None:
         ffn = -(-shape.ffn_hidden // tp)
-        matrices += (inputs) * gemm_ms(rates, tokens, hidden, ffn, width)
+        matrices += inputs * gemm_ms(rates, tokens, hidden, ffn, width)
         matrices += gemm_ms(rates, tokens, ffn, hidden, width)
         local += (inputs + 1) * width * ffn
     else:
@@ -372,3 +373,16 @@ def optimizer_step(training: Training, *, dp: int, tp: int, cluster: Cluster) ->
         gather = all_gather(data_group(cluster, dp, tp), cluster)
         return OptimizerStep(moved / dp / rate, gather, weight_bytes)
     return OptimizerStep(moved / rate, Affine(0.0, 0.0), weight_bytes)
+
+
+def optimizer_step_ms(
+    trainable_parameters: int, *, dp: int, tp: int, training: Training, cluster: Cluster
+) -> float:
+    """Additive part of a rank's optimizer step: update, and the bandwidth part of the all-gather.
+
+    The all-gather's latency is paid once a step, not per layer: ``optimizer_step(...)
+    .all_gather.latency_ms``.
+    """
+    step = optimizer_step(training, dp=dp, tp=tp, cluster=cluster)
+    per_parameter = step.update_ms_per_parameter + step.weight_bytes * step.all_gather.ms_per_byte
+    return trainable_parameters * per_parameter

@@ -38,8 +38,8 @@ class Affine(NamedTuple):
     ms_per_byte: float
 
     def ms(self, num_bytes: float) -> float:
-        """Time of ``num_bytes`` bytes; nothing is sent for zero bytes."""
-        return self.latency_ms + num_bytes * self.ms_per_byte if num_bytes else 0.0
+        """Time of ``num_bytes`` bytes; the latency alone for zero."""
+        return self.latency_ms + num_bytes * self.ms_per_byte
 
 
 _FREE = Affine(0.0, 0.0)
