@@ -14,6 +14,7 @@ __all__ = [
     "Candidate",
     "Certificate",
     "CollectiveGroup",
+    "Explanation",
     "Infeasible",
     "Layout",
     "Plan",
@@ -80,29 +81,34 @@ class Layout(Frozen):
 
 
 class Stage(Frozen):
-    """What one pipeline rank holds and what that costs a micro-batch."""
+    """What one pipeline rank holds and what that costs a micro-batch.
+
+    Rank and layers are enough for a sketch that ``planner evaluate`` is to price.
+    """
 
     rank: int
     layers: tuple[str, ...]
-    chunks: tuple[tuple[str, ...], ...]
-    recompute: Recompute
+    chunks: tuple[tuple[str, ...], ...] = ()
+    recompute: Recompute = Recompute.NONE
     recomputed_layers: int = 0
     """Layers recomputed in full (all of them for ``full``, the first few for ``layers``)."""
-    forward_ms: float
-    backward_ms: float
-    input_gradient_ms: float
-    weight_gradient_ms: float
-    communication_ms: float
+    forward_ms: float = 0.0
+    backward_ms: float = 0.0
+    input_gradient_ms: float = 0.0
+    weight_gradient_ms: float = 0.0
+    recompute_ms: float = 0.0
+    """What recompute adds; part of backward_ms and input_gradient_ms."""
+    communication_ms: float = 0.0
     """Sends and receives of activations and gradients at both cuts, per micro-batch."""
     tensor_parallel_ms: float = 0.0
     """Exposed tensor-parallel collectives inside forward_ms + backward_ms."""
-    in_flight: int
-    memory_bytes: int
-    memory: dict[str, int]
+    in_flight: int = 0
+    memory_bytes: int = 0
+    memory: dict[str, int] = {}
     """Bytes by term; the terms add up to memory_bytes."""
-    memory_upper_bytes: int
-    budget_bytes: int
-    verdict: Verdict
+    memory_upper_bytes: int = 0
+    budget_bytes: int = 0
+    verdict: Verdict = Verdict.FITS
     exposed_reduction_ms: float = 0.0
     hidden_reduction_ms: float = 0.0
     optimizer_ms: float = 0.0
@@ -221,15 +227,27 @@ class Violation(Frozen):
     rank: int | None = None
 
 
+class Explanation(Frozen):
+    """Why a plan is what it is."""
+
+    headline: str
+    """The one thing that limits it."""
+    breakdown_ms: dict[str, float] = {}
+    """Parts of the step time; they add up to it."""
+    findings: tuple[str, ...] = ()
+    """What limits time and memory, largest first."""
+    infeasible: Infeasible | None = None
+
+
 class Plan(Frozen):
     """The answer. ``bound_ms`` bounds the value named by ``objective``."""
 
-    status: Status
-    objective: Objective
+    status: Status = Status.FEASIBLE
+    objective: Objective = Objective.STEP_TIME
     time_model: str = "simulated"
-    model: str
+    model: str = ""
     cluster: str | None = None
-    layout: Layout
+    layout: Layout = Layout()
     stages: tuple[Stage, ...] = ()
     sends: Sends = Sends.OVERLAPPED
     bottleneck_ms: float | None = None

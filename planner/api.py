@@ -1,0 +1,463 @@
+"""What ``import planner`` offers: a question in, a proven and checked plan out."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from planner.check import Verification, check_plan
+from planner.cost.pricing import Pricer
+from planner.cost.question import partition_question, plan_pricer
+from planner.errors import InputError, PlanFileError
+from planner.explain import explain_plan, partition_misfit, plan_misfit
+from planner.formats.cluster_file import read_cluster
+from planner.formats.models import read_model
+from planner.formats.plan_file import read_plan
+from planner.plans import Explanation, Layout, Plan, Status, Termination
+from planner.search.answer import plan_of_search
+from planner.search.fewer import fewer_gpus_notes
+from planner.search.partition import solve_partition
+from planner.search.run import SearchLimits, search_layouts
+from planner.search.space import enumerate_layouts
+from planner.specs import (
+    Cluster,
+    Limits,
+    Model,
+    Objective,
+    PartitionSetup,
+    Pins,
+    Precision,
+    Training,
+)
+from planner.version import planner_version
+
+__all__ = [
+    "InputWarning",
+    "evaluate",
+    "explain",
+    "load_cluster",
+    "load_model",
+    "partition",
+    "plan",
+]
+
+Spec = TypeVar("Spec", Training, PartitionSetup, Limits)
+
+
+class InputWarning(UserWarning):
+    """Something in an input file that was used in a way its author should know about."""
+
+
+def load_model(
+    source: str, *, precision: Precision | str | None = None, sequence_length: int | None = None
+) -> Model:
+    """A model from a catalog name, profile CSV, config.json or PipeDream ``graph.txt``.
+
+    Raises
+    ------
+    InputError
+        No such file or name, or a file that cannot be used; the message says where and why.
+
+    Warns
+    -----
+    InputWarning
+        Unknown columns that were ignored, several components, and the like.
+
+    Examples
+    --------
+    >>> model = load_model("gpt3-175b")
+    >>> len(model.layers), model.layers[0].name, model.layers[-1].name
+    (98, 'embedding', 'head')
+    """
+    model, notes = read_model(
+        source,
+        precision=Precision(precision) if precision else None,
+        sequence_length=sequence_length,
+    )
+    for note in notes:
+        warnings.warn(note, InputWarning, stacklevel=2)
+    return model
+
+
+def load_cluster(source: str) -> Cluster:
+    """A cluster from ``name:nodes`` or a YAML or JSON file.
+
+    Examples
+    --------
+    >>> load_cluster("dgx-a100-80gb:128").num_gpus
+    1024
+    """
+    return read_cluster(source)
+
+
+def plan(
+    model: Model | str,
+    cluster: Cluster | str,
+    *,
+    global_batch_size: int,
+    sequence_length: int | None = None,
+    objective: Objective | str = Objective.STEP_TIME,
+    dp: int | None = None,
+    pp: int | None = None,
+    tp: int | None = None,
+    microbatch_size: int | None = None,
+    runners_up: int = 3,
+    pareto: bool = False,
+    rejected: bool = False,
+    time_limit_s: float | None = None,
+    work_limit: int | None = None,
+    workers: int = 1,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Plan:
+    """The best layout and cut of a model on a cluster, with the proof of how good it is.
+
+    Parameters
+    ----------
+    model, cluster
+        Specs, or what ``load_model`` and ``load_cluster`` take.
+    global_batch_size, sequence_length
+        Samples a step and tokens a sample; the sequence length defaults to the model's.
+    objective
+        ``step-time``, ``bottleneck``, ``tokens-per-dollar`` or ``fewest-gpus``.
+    dp, pp, tp, microbatch_size
+        Pins; what is None is searched.
+    runners_up, pareto, rejected
+        How many next-best layouts to report; whether to report the Pareto set over step time,
+        peak memory and GPUs (solves every layout); whether to list all that lost and why.
+    time_limit_s, work_limit
+        Wall clock, and branch-and-bound nodes a layout (deterministic).
+    workers, executor
+        Processes of a pool, or an executor to use; neither changes the answer.
+    options
+        Further fields of :class:`planner.specs.Training` (``precision``, ``recompute``, ...).
+
+    Returns
+    -------
+    Plan
+        ``optimal`` or ``feasible`` with its gap, ``infeasible`` with the reason and changes that
+        work, or ``unknown`` where the time limit passed first.
+
+    Raises
+    ------
+    InputError
+        Input that cannot be used.
+
+    Examples
+    --------
+    >>> best = plan("llama3-8b", "dgx-h100:1", global_batch_size=64, sequence_length=4096)
+    >>> best.status.value, best.layout.num_gpus
+    ('optimal', 8)
+    """
+    # Asking for a plan that costs less or uses fewer GPUs is asking to leave some idle.
+    wanted = _choice(Objective, objective, "objective")
+    if wanted in (Objective.TOKENS_PER_DOLLAR, Objective.FEWEST_GPUS):
+        options.setdefault("allow_fewer", True)
+    model_spec = load_model(model) if isinstance(model, str) else model
+    cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    length = sequence_length or model_spec.sequence_length
+    if length is None:
+        raise InputError("the sequence length is not known", fix="give it with --seq-len")
+    training = _spec(
+        Training,
+        global_batch_size=global_batch_size,
+        sequence_length=length,
+        pins=_spec_pins(dp=dp, pp=pp, tp=tp, microbatch_size=microbatch_size),
+        **options,
+    )
+    limits = _limits(time_limit_s, work_limit)
+    pricer = plan_pricer(model_spec, cluster_spec, training)
+    inputs = {
+        "question": "plan",
+        "model": model if isinstance(model, str) else model_spec.name,
+        "model_digest": model_spec.digest(),
+        "cluster": cluster if isinstance(cluster, str) else cluster_spec.name,
+        "cluster_digest": cluster_spec.digest(),
+        "training": training.model_dump_json(),
+        "planner_version": planner_version(),
+    }
+    space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
+    own_pool = ProcessPoolExecutor(workers) if workers > 1 and executor is None else None
+    try:
+        result = search_layouts(
+            pricer,
+            space,
+            objective=wanted,
+            keep=1 + runners_up,
+            limits=limits,
+            executor=executor or own_pool,
+            exhaustive=pareto,
+            progress=progress,
+        )
+    finally:
+        if own_pool is not None:
+            own_pool.shutdown(cancel_futures=True)
+    if not result.ranking:
+        if result.timed_out:
+            return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
+        if result.pin_errors and not result.no_fit:
+            raise InputError(next(iter(result.pin_errors.values())))
+        why, layout, stages = plan_misfit(model_spec, cluster_spec, training, pricer, space)
+        return Plan(
+            status=Status.INFEASIBLE,
+            objective=wanted,
+            model=model_spec.name,
+            cluster=cluster_spec.name,
+            layout=layout,
+            stages=stages,
+            num_gpus=layout.num_gpus,
+            infeasible=why,
+            inputs=inputs,
+        )
+    answer = plan_of_search(
+        pricer, result, wanted, runners_up=runners_up, rejected=rejected, pareto=pareto
+    )
+    notes = answer.notes
+    if not training.allow_fewer and not limits.passed():
+        notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, limits))
+    return answer.model_copy(update={"inputs": inputs, "notes": notes})
+
+
+def partition(
+    model: Model | str,
+    stages: int,
+    microbatches: int = 1,
+    *,
+    objective: Objective | str = Objective.BOTTLENECK,
+    cluster: Cluster | str | None = None,
+    time_limit_s: float | None = None,
+    work_limit: int | None = None,
+    **options: Any,
+) -> Plan:
+    """The best cut of a model into pipeline stages.
+
+    Parameters
+    ----------
+    model
+        A spec, or what ``load_model`` takes.
+    stages, microbatches
+        P non-empty stages, M micro-batches a step.
+    objective
+        ``bottleneck`` (max t_i + c_i) or ``step-time`` (simulated).
+    cluster
+        Needed only where the model gives FLOPs or shapes instead of times.
+    options
+        Fields of :class:`planner.specs.PartitionSetup`: ``schedule``, ``memory_bytes``,
+        ``bandwidth_bytes_per_s``, ``latency_ms``, ``recompute``, ...
+
+    Returns
+    -------
+    Plan
+        With ``certificate``; ``infeasible`` where no cut fits.
+
+    Raises
+    ------
+    InputError
+        More stages than layers, pins that contradict, or other input that cannot be used.
+    """
+    wanted = _choice(Objective, objective, "objective")
+    if wanted not in (Objective.BOTTLENECK, Objective.STEP_TIME):
+        raise InputError(
+            "is no objective of a partition", value=wanted.value, expected="bottleneck or step-time"
+        )
+    model_spec = load_model(model) if isinstance(model, str) else model
+    cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    setup = _spec(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
+    limits = _limits(time_limit_s, work_limit)
+    pricer, layout = partition_question(model_spec, setup, cluster_spec)
+    inputs = {
+        "question": "partition",
+        "model": model if isinstance(model, str) else model_spec.name,
+        "model_digest": model_spec.digest(),
+        "setup": setup.model_dump_json(),
+        "planner_version": planner_version(),
+    }
+    if cluster_spec is not None:
+        inputs["cluster"] = cluster if isinstance(cluster, str) else cluster_spec.name
+        inputs["cluster_digest"] = cluster_spec.digest()
+    answer = solve_partition(pricer, layout, wanted, limits)
+    if answer is None:
+        if limits.passed():
+            return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
+        why, held = partition_misfit(model_spec, setup, cluster_spec, wanted)
+        return Plan(
+            status=Status.INFEASIBLE,
+            objective=wanted,
+            model=model_spec.name,
+            layout=layout,
+            stages=held,
+            num_gpus=layout.num_gpus,
+            infeasible=why,
+            inputs=inputs,
+        )
+    notes = answer.notes
+    if setup.bandwidth_bytes_per_s is None and setup.num_stages > 1:
+        free = "cuts are free" if not setup.latency_ms else "cuts cost their latency alone"
+        notes = (*notes, f"no bandwidth was given: {free}")
+    return answer.model_copy(update={"inputs": inputs, "notes": notes})
+
+
+def evaluate(
+    plan: Plan | str,
+    *,
+    model: Model | str | None = None,
+    cluster: Cluster | str | None = None,
+    training: Training | None = None,
+) -> Verification:
+    """Re-price a plan from the specs and list what it says that is not so.
+
+    Parameters
+    ----------
+    plan
+        A plan or a plan file; a sketch with a layout and each stage's layers is enough, and one
+        with a layout alone gets its best cut.
+    model, cluster, training
+        Replace what the plan's ``inputs`` name; needed where it names nothing.
+
+    Raises
+    ------
+    PlanFileError
+        Not a plan, or one that names no model, cluster or training.
+    """
+    subject = read_plan(plan) if isinstance(plan, str) else plan
+    pricer, default_layout = _question_of(subject, model, cluster, training)
+    if default_layout is not None and "layout" not in subject.model_fields_set:
+        subject = subject.model_copy(update={"layout": default_layout})
+    if not subject.stages:
+        found = solve_partition(pricer, subject.layout, subject.objective, SearchLimits())
+        if found is None:
+            return Verification((), subject, False)
+        subject = found
+    return check_plan(pricer, subject)
+
+
+def explain(
+    plan: Plan | str,
+    *,
+    model: Model | str | None = None,
+    cluster: Cluster | str | None = None,
+    training: Training | None = None,
+) -> Explanation:
+    """What limits a plan, or why nothing fits.
+
+    The plan is re-priced first, so that the explanation is of what is true, not of what it says.
+    """
+    subject = read_plan(plan) if isinstance(plan, str) else plan
+    if subject.status in (Status.INFEASIBLE, Status.UNKNOWN):
+        return explain_plan(subject)
+    verification = evaluate(subject, model=model, cluster=cluster, training=training)
+    findings = tuple(violation.message for violation in verification.violations)
+    if verification.plan is None or any(
+        violation.code == "OUT_OF_MEMORY" for violation in verification.violations
+    ):
+        return Explanation(headline="the plan cannot run as written", findings=findings)
+    found = explain_plan(verification.plan)
+    return found.model_copy(update={"findings": (*findings, *found.findings)})
+
+
+# --- helpers -----------------------------------------------------------------------------------
+
+
+def _question_of(
+    subject: Plan,
+    model: Model | str | None,
+    cluster: Cluster | str | None,
+    training: Training | None,
+) -> tuple[Pricer, Layout | None]:
+    inputs = subject.inputs
+    model_source = model or inputs.get("model") or subject.model
+    if not model_source:
+        raise PlanFileError("names no model", fix="give it with --model")
+    model_spec = load_model(model_source) if isinstance(model_source, str) else model_source
+    cluster_source = cluster or inputs.get("cluster") or subject.cluster
+    cluster_spec = load_cluster(cluster_source) if isinstance(cluster_source, str) else cluster_source
+    _same_input("model", model_spec.digest(), inputs, model)
+    if cluster_spec is not None:
+        _same_input("cluster", cluster_spec.digest(), inputs, cluster)
+    if inputs.get("question") == "partition" and training is None:
+        setup = PartitionSetup.model_validate_json(inputs["setup"])
+        return partition_question(model_spec, setup, cluster_spec)
+    if training is None and "training" not in inputs:
+        raise PlanFileError(
+            "does not say how it trains", fix="give --global-batch and --seq-len"
+        )
+    if cluster_spec is None:
+        raise PlanFileError("names no cluster", fix="give it with --cluster")
+    if training is None:
+        training = Training.model_validate_json(inputs["training"])
+    return plan_pricer(model_spec, cluster_spec, training), None
+
+
+def _same_input(what: str, digest: str, inputs: dict[str, str], override: object) -> None:
+    """A plan judged against other data than it was made from would be judged wrongly."""
+    known = inputs.get(f"{what}_digest")
+    if override is None and known is not None and known != digest:
+        raise PlanFileError(
+            f"the {what} {inputs.get(what)} has changed since the plan was made "
+            f"(hash {digest}, was {known})",
+            fix=f"give --{what} to judge the plan against another {what}",
+        )
+
+
+def _limits(time_limit_s: float | None, work_limit: int | None) -> SearchLimits:
+    checked = _spec(Limits, wall_s=time_limit_s, work=work_limit)
+    deadline = None if checked.wall_s is None else time.monotonic() + checked.wall_s
+    if checked.work is None:
+        return SearchLimits(deadline=deadline)
+    return SearchLimits(nodes_per_layout=checked.work, deadline=deadline)
+
+
+def _unknown(
+    model: Model,
+    cluster: Cluster | None,
+    objective: Objective,
+    limit_s: float | None,
+    inputs: dict[str, str],
+) -> Plan:
+    return Plan(
+        status=Status.UNKNOWN,
+        objective=objective,
+        model=model.name,
+        cluster=cluster.name if cluster else None,
+        termination=Termination(reason="time_limit", limit=limit_s),
+        inputs=inputs,
+    )
+
+
+def _choice(kind: type[Objective], value: Objective | str, what: str) -> Objective:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(member.value for member in kind)
+        raise InputError(f"is no {what}", value=value, expected=known) from None
+
+
+def _spec_pins(**pins: int | None) -> Pins:
+    try:
+        return Pins(**pins)
+    except ValidationError as error:
+        raise _bad_option(error) from None
+
+
+def _spec(kind: type[Spec], **fields: Any) -> Spec:
+    """A spec from keyword arguments, its validation errors as one :class:`InputError`."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise _bad_option(error) from None
+
+
+def _bad_option(error: ValidationError) -> InputError:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    given: Sequence[object] | object = first.get("input")
+    shown = given if isinstance(given, (str, int, float)) else None
+    return InputError(f"option {place}: {first['msg']}", value=shown)
+
+

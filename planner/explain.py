@@ -1,0 +1,322 @@
+"""Why: what limits a plan, and for "does not fit" the nearest changes that do, each one tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from planner.assembly import step_breakdown, unfitting_plan
+from planner.cost.pricing import Pricer
+from planner.cost.question import partition_question, plan_pricer
+from planner.errors import InputError
+from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
+from planner.search.partition import solve_partition
+from planner.search.run import SearchLimits, search_layouts
+from planner.search.space import LayoutSpace, enumerate_layouts
+from planner.solvers.chain import Shortfall, least_shortfall
+from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
+from planner.units import format_bytes, format_ms
+
+__all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
+
+_MOST_SUGGESTIONS = 5
+_QUICK = SearchLimits(nodes_per_layout=1)
+
+
+# --- what limits a plan ------------------------------------------------------------------------
+
+
+def explain_plan(plan: Plan) -> Explanation:
+    """What the step time of a priced plan consists of, and what binds it."""
+    if plan.status is Status.INFEASIBLE and plan.infeasible is not None:
+        return Explanation(headline=plan.infeasible.message, infeasible=plan.infeasible)
+    if not plan.stages:
+        return Explanation(headline="no plan was found in the time given")
+    parts = step_breakdown(plan)
+    total = plan.step_time_ms or 1.0
+    slowest = max(plan.stages, key=lambda s: (s.forward_ms + s.backward_ms, -s.rank))
+    loads = [s.forward_ms + s.backward_ms for s in plan.stages]
+    findings = [
+        f"rank {slowest.rank} is the slowest stage: {format_ms(slowest.forward_ms)} forward and "
+        f"{format_ms(slowest.backward_ms)} backward per micro-batch, "
+        f"{100 * (max(loads) / (sum(loads) / len(loads)) - 1):.1f} % above the average stage"
+    ]
+    for part, value in sorted(parts.items(), key=lambda item: -item[1]):
+        if part != "compute" and value > 0.005 * total:
+            findings.append(f"{part}: {format_ms(value)}, {100 * value / total:.1f} % of the step")
+    findings += _bubble_findings(plan)
+    findings += _memory_findings(plan)
+    largest = max(parts, key=lambda part: parts[part])
+    losses = {part: value for part, value in parts.items() if part != "compute"}
+    worst = max(losses, key=lambda part: losses[part])
+    headline = (
+        f"{largest} takes {100 * parts[largest] / total:.1f} % of the step; the largest loss is "
+        f"{worst}, {100 * losses[worst] / total:.1f} %"
+    )
+    return Explanation(headline=headline, breakdown_ms=parts, findings=tuple(findings))
+
+
+def _bubble_findings(plan: Plan) -> list[str]:
+    stages, count = plan.layout.pp, plan.layout.num_microbatches
+    if stages == 1 or plan.bubble_fraction is None:
+        return []
+    ideal = (stages - 1) / (count + stages - 1)
+    text = (
+        f"ranks idle {100 * plan.bubble_fraction:.1f} % of the makespan; equal stages with free "
+        f"transfers would idle (P-1)/(M+P-1) = {100 * ideal:.1f} %"
+    )
+    return [text]
+
+
+def _memory_findings(plan: Plan) -> list[str]:
+    fullest = max(plan.stages, key=lambda s: (s.memory_bytes / max(1, s.budget_bytes), -s.rank))
+    if fullest.budget_bytes >= 2**59:
+        return []
+    left = fullest.budget_bytes - fullest.memory_bytes
+    terms = sorted(fullest.memory.items(), key=lambda item: -item[1])[:3]
+    named = ", ".join(f"{name} {format_bytes(size)}" for name, size in terms)
+    findings = [
+        f"rank {fullest.rank} is the fullest: {format_bytes(fullest.memory_bytes)} of "
+        f"{format_bytes(fullest.budget_bytes)} ({format_bytes(left)} left): {named}"
+    ]
+    recomputing = [str(s.rank) for s in plan.stages if s.recompute is not Recompute.NONE]
+    if recomputing:
+        findings.append(f"memory forces recompute on ranks {', '.join(recomputing)}")
+    return findings
+
+
+# --- nothing fits: partition -------------------------------------------------------------------
+
+
+def partition_misfit(
+    model: Model, setup: PartitionSetup, cluster: Cluster | None, objective: Objective
+) -> tuple[Infeasible, tuple[Stage, ...]]:
+    """The tightest constraint of a partition that does not fit, and changes that fit."""
+    pricer, layout = partition_question(model, setup, cluster)
+    shortfall = least_shortfall(pricer.problem(layout))
+    stages = _stages_at(pricer, layout, shortfall)
+    suggestions = []
+    for change, arguments, changed in _partition_changes(setup, shortfall, pricer):
+        if len(suggestions) >= _MOST_SUGGESTIONS:
+            break
+        try:
+            trial_pricer, trial_layout = partition_question(model, changed, cluster)
+            found = solve_partition(trial_pricer, trial_layout, objective, _QUICK)
+        except InputError:
+            continue
+        if found is not None:
+            suggestions.append(
+                Suggestion(
+                    change=change,
+                    arguments=arguments,
+                    step_time_ms=found.step_time_ms,
+                    bottleneck_ms=found.bottleneck_ms,
+                )
+            )
+    return _infeasible(pricer, shortfall, layout, tuple(suggestions)), stages
+
+
+def _partition_changes(
+    setup: PartitionSetup, shortfall: Shortfall | None, pricer: Pricer
+) -> Iterator[tuple[str, dict[str, str], PartitionSetup]]:
+    def changed(**fields: object) -> PartitionSetup:
+        return setup.model_copy(update=fields)
+
+    if setup.memory_bytes is not None and shortfall is not None:
+        need = setup.memory_bytes + shortfall.short_bytes
+        yield (
+            f"raise the memory limit to {format_bytes(need)} ({need} bytes)",
+            {"--memory": f"{need}B"},
+            changed(memory_bytes=need),
+        )
+    if Recompute.FULL not in setup.recompute:
+        modes = (*setup.recompute, Recompute.FULL)
+        yield (
+            "allow full recompute",
+            {"--recompute": ",".join(mode.value for mode in modes)},
+            changed(recompute=modes),
+        )
+    if setup.schedule is Schedule.GPIPE:
+        yield (
+            "use the 1f1b schedule, which keeps fewer micro-batches",
+            {"--schedule": "1f1b"},
+            changed(schedule=Schedule.ONE_F_ONE_B),
+        )
+    for stages in _more_stages(setup.num_stages, len(pricer.chain.blocks)):
+        yield (
+            f"cut into {stages} stages",
+            {"--stages": str(stages)},
+            changed(num_stages=stages),
+        )
+    depth = setup.num_microbatches
+    while depth > 1:
+        depth //= 2
+        yield (
+            f"run {depth} micro-batches a step",
+            {"--microbatches": str(depth)},
+            changed(num_microbatches=depth),
+        )
+
+
+def _more_stages(stages: int, blocks: int) -> Iterator[int]:
+    step = 1
+    while stages + step <= blocks:
+        yield stages + step
+        step *= 2
+    if stages < blocks:
+        yield blocks
+
+
+# --- nothing fits: plan ------------------------------------------------------------------------
+
+
+def plan_misfit(
+    model: Model, cluster: Cluster, training: Training, pricer: Pricer, space: LayoutSpace
+) -> tuple[Infeasible, Layout, tuple[Stage, ...]]:
+    """The layout that comes closest to fitting, by how much it misses, and changes that fit."""
+    layout, shortfall = _closest(pricer, space)
+    stages = _stages_at(pricer, layout, shortfall)
+    suggestions = []
+    for change, arguments, trial in _plan_changes(cluster, training):
+        if len(suggestions) >= _MOST_SUGGESTIONS:
+            break
+        found = trial(model)
+        if found is not None:
+            suggestions.append(
+                Suggestion(change=change, arguments=arguments, step_time_ms=found)
+            )
+    return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
+
+
+def _closest(pricer: Pricer, space: LayoutSpace) -> tuple[Layout, Shortfall | None]:
+    """The layout with the smallest shortfall among the 48 most sharded ones."""
+    order = sorted(
+        range(len(space)),
+        key=lambda i: (
+            int(space.microbatch_size[i]),
+            -int(space.tp[i]) * int(space.pp[i]),
+            -int(space.tp[i]),
+            i,
+        ),
+    )
+    best: tuple[int, Layout, Shortfall] | None = None
+    for index in order[:48]:
+        layout = space.layout(index)
+        try:
+            shortfall = least_shortfall(pricer.problem(layout))
+        except InputError:
+            continue
+        if shortfall is not None and (best is None or shortfall.short_bytes < best[0]):
+            best = (shortfall.short_bytes, layout, shortfall)
+    if best is None:
+        return space.layout(order[0]), None
+    return best[1], best[2]
+
+
+Trial = Callable[[Model], float | None]
+
+
+def _plan_changes(
+    cluster: Cluster, training: Training
+) -> Iterator[tuple[str, dict[str, str], Trial]]:
+    def with_training(**fields: object) -> Trial:
+        return lambda model: _try_plan(model, cluster, training.model_copy(update=fields))
+
+    if Recompute.FULL not in training.recompute:
+        modes = (*training.recompute, Recompute.FULL)
+        yield (
+            "allow full recompute",
+            {"--recompute": ",".join(mode.value for mode in modes)},
+            with_training(recompute=modes),
+        )
+    if not training.sharded_optimizer:
+        yield (
+            "shard the optimizer state over data-parallel ranks",
+            {"--sharded-optimizer": ""},
+            with_training(sharded_optimizer=True),
+        )
+    if not training.sequence_parallel:
+        yield (
+            "shard activations over tensor-parallel ranks (sequence parallel)",
+            {"--sequence-parallel": ""},
+            with_training(sequence_parallel=True),
+        )
+    pins = training.pins
+    for name in ("microbatch_size", "dp", "tp", "pp"):
+        if getattr(pins, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            yield (
+                f"let {name} be searched instead of {getattr(pins, name)}",
+                {flag: "(omit)"},
+                with_training(pins=pins.model_copy(update={name: None})),
+            )
+    nodes = cluster.nodes
+    for factor in (2, 4, 8, 16, 32):
+        bigger = cluster.model_copy(update={"nodes": nodes * factor})
+        yield (
+            f"use {nodes * factor} nodes ({bigger.num_gpus} GPUs)",
+            {"--nodes": str(nodes * factor)},
+            lambda model, bigger=bigger: _try_plan(model, bigger, training),  # type: ignore[misc]
+        )
+    if not training.allow_cross_domain and cluster.num_gpus > cluster.nvlink_domain:
+        yield (
+            "let tensor-parallel groups leave the nvlink domain",
+            {"--allow-cross-domain": ""},
+            with_training(allow_cross_domain=True),
+        )
+
+
+def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | None:
+    """Step time in ms of the best plan of a changed question; None where it does not fit."""
+    try:
+        pricer = plan_pricer(model, cluster, training)
+        space = enumerate_layouts(model, cluster, training, len(pricer.chain.blocks))
+    except InputError:
+        return None
+    result = search_layouts(pricer, space, limits=_QUICK)
+    if not result.ranking:
+        return None
+    return pricer.quantum.ms(result.ranking[0].step)
+
+
+# --- shared ------------------------------------------------------------------------------------
+
+
+def _stages_at(
+    pricer: Pricer, layout: Layout, shortfall: Shortfall | None
+) -> tuple[Stage, ...]:
+    if shortfall is None:
+        return ()
+    return unfitting_plan(pricer, layout, shortfall.cuts)
+
+
+def _infeasible(
+    pricer: Pricer,
+    shortfall: Shortfall | None,
+    layout: Layout,
+    suggestions: tuple[Suggestion, ...],
+) -> Infeasible:
+    if shortfall is None:
+        return Infeasible(
+            constraint="pins",
+            message=f"no cut into {layout.pp} non-empty stages obeys the pins and colocations",
+            suggestions=suggestions,
+        )
+    chain, names = pricer.chain, pricer.model.layers
+    first = names[chain.blocks[shortfall.start][0]].name
+    last = names[chain.blocks[shortfall.end - 1][-1]].name
+    budget = int(pricer.problem(layout).budget_bytes[shortfall.stage])
+    held = first if first == last else f"{first} .. {last}"
+    return Infeasible(
+        constraint="memory",
+        message=(
+            f"out of memory: the closest cut of {layout.short()} still lacks "
+            f"{format_bytes(shortfall.short_bytes)} ({shortfall.short_bytes} bytes) on rank "
+            f"{shortfall.stage}, which holds {held} and needs "
+            f"{format_bytes(budget + shortfall.short_bytes)} of {format_bytes(budget)}"
+        ),
+        rank=shortfall.stage,
+        short_bytes=shortfall.short_bytes,
+        suggestions=suggestions,
+    )
+
+

@@ -1,0 +1,204 @@
+"""A finished search as a plan: the winner, its proof, the runners-up and why they lose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planner.assembly import assemble_plan, step_breakdown
+from planner.cost.pricing import Pricer
+from planner.plans import Candidate, Certificate, Layout, Plan, Rejected, Status, Termination
+from planner.search.pareto import pareto_front
+from planner.search.run import LayoutResult, SearchResult
+from planner.specs import Objective
+
+__all__ = ["plan_of_search", "rejected_layouts", "why_slower"]
+
+
+def plan_of_search(
+    pricer: Pricer,
+    result: SearchResult,
+    objective: Objective,
+    *,
+    runners_up: int = 3,
+    rejected: bool = False,
+    pareto: bool = False,
+) -> Plan:
+    """The plan of the best layout found.
+
+    Raises
+    ------
+    IndexError
+        The search found nothing (the caller answers ``infeasible`` or ``unknown`` instead).
+    """
+    best = result.ranking[0]
+    plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective)
+    bound_ms, gap = _bound(pricer, result, best, objective)
+    proven = result.proven and not result.timed_out
+    status = Status.OPTIMAL if result.proven else Status.FEASIBLE
+    reason = "proven" if proven else ("time_limit" if result.timed_out else "work_limit")
+    space = result.space
+    others = _runners_up(pricer, plan, result.ranking[1:], runners_up, objective)
+    front: tuple[Candidate, ...] = ()
+    if pareto:
+        front = tuple(
+            _candidate(assemble_plan(pricer, r.layout, r.cuts), "")
+            for r in pareto_front(result.solved.values())
+        )
+    return plan.model_copy(
+        update={
+            "status": status,
+            "bound_ms": bound_ms,
+            "gap": gap,
+            "bound_covers": "space",
+            "runners_up": others,
+            "pareto": front,
+            "rejected": rejected_layouts(pricer, result, best, objective) if rejected else (),
+            "termination": Termination(reason=reason),
+            "certificate": Certificate(
+                bound_kind="space",
+                cuts=best.cuts,
+                recompute=tuple(stage.recompute for stage in plan.stages),
+                value_quanta=best.value(objective),
+                bound_quanta=result.bound,
+                quantum_ms=str(pricer.quantum),
+                simulations=result.simulations,
+                nodes=result.nodes,
+                probes=result.probes,
+                layouts=len(space),
+                layouts_solved=result.cut_solves,
+                witness={
+                    "step_bound_quanta_of_layout": best.step_bound,
+                    "layouts_bounded": len(space),
+                    "layouts_with_exact_bottleneck": result.bottleneck_solves,
+                    "layouts_that_do_not_fit": len(result.no_fit),
+                },
+            ),
+        }
+    )
+
+
+def _bound(
+    pricer: Pricer, result: SearchResult, best: LayoutResult, objective: Objective
+) -> tuple[float, float]:
+    """The bound in milliseconds of the value's own kind, and the gap as a fraction."""
+    value = best.value(objective)
+    gap = (value - result.bound) / value if value else 0.0
+    bound = result.bound
+    if objective is Objective.TOKENS_PER_DOLLAR:
+        # GPU time per step, expressed as a step time on this plan's GPUs.
+        return pricer.quantum.ms(bound) / best.layout.num_gpus, gap
+    return pricer.quantum.ms(bound), gap
+
+
+def _runners_up(
+    pricer: Pricer,
+    plan: Plan,
+    ranking: Iterable[LayoutResult],
+    count: int,
+    objective: Objective,
+) -> tuple[Candidate, ...]:
+    """The next best layouts that differ from those above in more than the schedule."""
+    seen = {_shape(plan.layout)}
+    chosen = []
+    for found in ranking:
+        if len(chosen) >= count:
+            break
+        shape = _shape(found.layout)
+        if shape in seen:
+            continue
+        seen.add(shape)
+        other = assemble_plan(pricer, found.layout, found.cuts, objective=objective)
+        chosen.append(_candidate(other, why_slower(plan, other)))
+    return tuple(chosen)
+
+
+def _shape(layout: Layout) -> tuple[int, ...]:
+    return (layout.dp, layout.pp, layout.tp, layout.microbatch_size)
+
+
+def _candidate(plan: Plan, why: str) -> Candidate:
+    return Candidate(
+        layout=plan.layout,
+        step_time_ms=plan.step_time_ms or 0.0,
+        bottleneck_ms=plan.bottleneck_ms or 0.0,
+        peak_memory_bytes=plan.peak_memory_bytes or 0,
+        num_gpus=plan.num_gpus,
+        tokens_per_s=plan.tokens_per_s,
+        why=why,
+    )
+
+
+def why_slower(plan: Plan, other: Plan) -> str:
+    """In a phrase, which parts of the step cost ``other`` more than ``plan``.
+
+    Parts that gain back a tenth of the loss or more are named as well.
+    """
+    mine, theirs = step_breakdown(plan), step_breakdown(other)
+    loss = (other.step_time_ms or 0.0) - (plan.step_time_ms or 0.0)
+    scale = plan.step_time_ms or 1.0
+    if loss == 0:
+        if other.num_gpus != plan.num_gpus:
+            return f"the same step time on {other.num_gpus} GPUs"
+        return "the same step time; loses the tie-break"
+    differences = sorted(
+        ((theirs[part] - mine[part], part) for part in mine), key=lambda item: -item[0]
+    )
+    worse = [
+        f"{part} {_share(change, scale)}" for change, part in differences if change > 0.1 * abs(loss)
+    ][:3]
+    better = [
+        f"{part} {_share(change, scale)}"
+        for change, part in reversed(differences)
+        if change < -0.1 * abs(loss)
+    ][:2]
+    lead = f"{_share(loss, scale)} step time"
+    text = f"{lead}: {', '.join(worse)}" if worse else lead
+    return f"{text}; {', '.join(better)}" if better else text
+
+
+def _share(change: float, scale: float) -> str:
+    return f"{100 * change / scale:+.2g} %" if abs(change) < scale else f"{change / scale:+.1f} x"
+
+
+def rejected_layouts(
+    pricer: Pricer, result: SearchResult, best: LayoutResult, objective: Objective
+) -> tuple[Rejected, ...]:
+    """Every layout that lost, in canonical order, with the reason that was established."""
+    ms = pricer.quantum.ms
+    rows = []
+    for index in range(len(result.space)):
+        if index == best.index:
+            continue
+        layout = result.space.layout(index)
+        if index in result.pin_errors:
+            rows.append(Rejected(layout=layout, reason="pins", detail=result.pin_errors[index]))
+        elif index in result.no_fit:
+            short = int(result.bounds.memory_short[index])
+            detail = (
+                f"all ranks together lack {short} bytes even with the most saving recompute"
+                if short
+                else "no cut fits the budget of every rank under any allowed recompute"
+            )
+            rows.append(Rejected(layout=layout, reason="memory", detail=detail))
+        elif index in result.solved:
+            found = result.solved[index]
+            rows.append(
+                Rejected(
+                    layout=layout,
+                    reason="slower" if objective is Objective.STEP_TIME else "worse",
+                    detail=f"best cut found {ms(found.step):.6g} ms",
+                    step_time_ms=ms(found.step),
+                    bound_ms=ms(found.step_bound),
+                )
+            )
+        else:
+            bound = max(int(result.bounds.step[index]), result.refined.get(index, 0))
+            rows.append(
+                Rejected(
+                    layout=layout,
+                    reason="bound",
+                    detail="cannot beat the plan, by its proven bound",
+                    bound_ms=ms(bound),
+                )
+            )
+    return tuple(rows)

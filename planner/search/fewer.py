@@ -1,0 +1,80 @@
+"""Whether leaving GPUs idle would be faster or cheaper: said aloud, never done unasked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.cost.pricing import Pricer
+from planner.errors import InputError
+from planner.plans import Plan
+from planner.search.bounding import bound_layouts
+from planner.search.run import SearchLimits, search_layouts
+from planner.search.space import LayoutSpace, enumerate_layouts
+from planner.specs import Model, Objective
+
+__all__ = ["fewer_gpus_notes"]
+
+_MOST_LAYOUTS = 20_000
+
+
+def fewer_gpus_notes(
+    model: Model, pricer: Pricer, plan: Plan, limits: SearchLimits
+) -> tuple[str, ...]:
+    """Notes on layouts with idle GPUs that beat the plan in step time, or, with a price, in cost.
+
+    Layouts whose proven bound cannot beat the plan are never solved, so that the usual answer
+    (none can) costs one vectorised bound.
+    """
+    training = pricer.training.model_copy(update={"allow_fewer": True})
+    try:
+        space = enumerate_layouts(model, pricer.cluster, training, len(pricer.chain.blocks))
+    except InputError:
+        return ()
+    if plan.step_time_ms is None or len(space) > _MOST_LAYOUTS:
+        return ()
+    value = pricer.quantum.quanta(plan.step_time_ms)
+    notes = []
+    fewer = space.num_gpus < plan.num_gpus
+    bounds = bound_layouts(pricer, _subset(space, fewer))
+    faster = _subset(_subset(space, fewer), bounds.step < value)
+    quick = SearchLimits(nodes_per_layout=1, deadline=limits.deadline)
+    if len(faster):
+        result = search_layouts(pricer, faster, limits=quick)
+        if result.ranking and result.ranking[0].step < value:
+            best = result.ranking[0]
+            notes.append(
+                f"{best.layout.num_gpus} of {plan.num_gpus} GPUs would be faster: "
+                f"{pricer.quantum.ms(best.step):.1f} ms with {best.layout.short()} "
+                "(--allow-fewer)"
+            )
+    if pricer.cluster.price_per_gpu_hour:
+        cost = value * plan.num_gpus
+        members = _subset(space, fewer)
+        cheaper = _subset(members, bounds.step * members.num_gpus < cost)
+        if len(cheaper):
+            result = search_layouts(
+                pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=quick
+            )
+            if result.ranking:
+                best = result.ranking[0]
+                saved = 1 - best.step * best.layout.num_gpus / cost
+                if saved > 0:
+                    notes.append(
+                        f"{best.layout.num_gpus} of {plan.num_gpus} GPUs would be "
+                        f"{100 * saved:.1f} % cheaper a token, at "
+                        f"{pricer.quantum.ms(best.step):.1f} ms a step "
+                        "(--objective tokens-per-dollar)"
+                    )
+    return tuple(notes)
+
+
+def _subset(space: LayoutSpace, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> LayoutSpace:
+    return LayoutSpace(
+        space.dp[keep],
+        space.pp[keep],
+        space.tp[keep],
+        space.microbatch_size[keep],
+        space.num_microbatches[keep],
+        space.schedule[keep],
+        space.schedules,
+    )

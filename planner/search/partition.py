@@ -1,0 +1,109 @@
+"""One chain, P stages: the answer of ``partition``."""
+
+from __future__ import annotations
+
+from planner.assembly import assemble_plan
+from planner.cost.pricing import Pricer
+from planner.plans import Certificate, Layout, Plan, Status, Termination
+from planner.schedules.step import StepEvaluation, evaluate_cuts
+from planner.search.run import SearchLimits
+from planner.solvers.chain import balanced_bottleneck, solve_bottleneck
+from planner.solvers.step_time import solve_step_time
+from planner.solvers.surrogate import solve_surrogate
+from planner.specs import Objective
+
+__all__ = ["solve_partition"]
+
+
+def solve_partition(
+    pricer: Pricer, layout: Layout, objective: Objective, limits: SearchLimits
+) -> Plan | None:
+    """The best cut of one layout, with its certificate; None where nothing fits.
+
+    Ties of the bottleneck are broken by the smaller simulated step time, then the largest
+    smallest stage, then peak bytes, then the smallest cuts, among the cuts met.
+    """
+    problem = pricer.problem(layout)
+    bottleneck = solve_bottleneck(problem, kernel="auto", deadline=limits.deadline)
+    if bottleneck is None:
+        return None
+    seeds = [bottleneck.cuts, tuple(solve_surrogate(problem, bottleneck, kernel="auto"))]
+    balanced = balanced_bottleneck(problem, bottleneck.value)
+    if balanced is not None:
+        seeds.append(tuple(balanced))
+    quick = objective is Objective.BOTTLENECK
+    step = solve_step_time(
+        problem,
+        seeds=seeds,
+        node_limit=1 if quick else limits.nodes_per_layout,
+        deadline=limits.deadline,
+    )
+    candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
+    evaluated = [found for cuts in candidates if (found := evaluate_cuts(problem, cuts))]
+    best = min(evaluated, key=lambda found: _rank(found, objective))
+    if quick:
+        value, bound, kind = best.bottleneck, bottleneck.bound, "bottleneck"
+        proven, nodes, simulations = bound >= value, 0, len(evaluated)
+    else:
+        value, bound, kind = best.value, step.bound, step.bound_kind
+        proven, nodes, simulations = step.proven, step.nodes, step.simulations
+    bound = min(bound, value)
+    splittable = bool(pricer.chain.splittable)
+    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
+    notes = plan.notes
+    graph_bound = bound
+    if splittable:
+        graph_bound = min(bound, _graph_bound(pricer, layout, objective))
+        if proven and graph_bound < value:
+            status = Status.FEASIBLE
+            notes = (*notes, "proven best among cuts at block borders; cuts inside blocks may be better")
+    ms = pricer.quantum.ms
+    return plan.model_copy(
+        update={
+            "status": status,
+            "bound_ms": ms(graph_bound),
+            "gap": (value - graph_bound) / value if value else 0.0,
+            "bound_covers": "cuts",
+            "notes": notes,
+            "termination": Termination(
+                reason="proven" if proven else ("time_limit" if limits.passed() else "work_limit")
+            ),
+            "certificate": Certificate(
+                bound_kind=kind,
+                cuts=best.cuts,
+                recompute=tuple(choice.mode for choice in best.choices),
+                value_quanta=value,
+                bound_quanta=graph_bound,
+                quantum_ms=str(pricer.quantum),
+                witness={"block_border_bound_quanta": bound},
+                simulations=simulations,
+                nodes=nodes,
+                probes=bottleneck.probes,
+            ),
+        }
+    )
+
+
+def _rank(found: StepEvaluation, objective: Objective) -> tuple[object, ...]:
+    lead = (found.bottleneck, found.value)
+    if objective is not Objective.BOTTLENECK:
+        lead = (found.value, found.bottleneck)
+    return (*lead, -found.lightest_stage, found.peak_bytes, found.cuts)
+
+
+def _graph_bound(pricer: Pricer, layout: Layout, objective: Objective) -> int:
+    """What no cut of the uncontracted graph can beat: its work spread evenly, without transfers.
+
+    Some stage has a P-th of the work and some stage the largest layer, so its time, and M times
+    its time, bound the bottleneck and the makespan of any schedule.
+    """
+    prices = pricer.layer_prices(layout.tp, layout.microbatch_size)
+    times = [
+        sum(pricer.quantum.quanta(t) for t in (p.forward_ms, p.input_gradient_ms, p.weight_gradient_ms))
+        for p in prices
+    ]
+    largest = max(-(-sum(times) // layout.pp), max(times))
+    if objective is Objective.BOTTLENECK:
+        return largest
+    return layout.num_microbatches * largest
