@@ -6,10 +6,12 @@ obeys pins and colocation. The answer is proven: nothing below it is reachable.
 
 from __future__ import annotations
 
+import time
 from typing import Literal, NamedTuple
 
 from planner.cost.stage_table import ChainProblem
 from planner.solvers.chain_dense import least_bottleneck_within
+from planner.solvers.chain_probes import prober_of
 from planner.solvers.chain_tables import tables_of
 
 __all__ = ["BottleneckSolution", "Kernel", "solve_bottleneck"]
@@ -40,16 +42,52 @@ def solve_bottleneck(
     upper_bound: int | None = None,
     deadline: float | None = None,
 ) -> BottleneckSolution | None:
-    """Cuts with the least largest stage cost, or None where no cuts are feasible."""
+    """Cuts with the least largest stage cost, or None where no cuts are feasible.
+
+    Parameters
+    ----------
+    kernel
+        ``python`` never imports numba; ``numba`` always uses the compiled kernels; ``auto``
+        uses them for large chains if numba is installed. The value is the same.
+    upper_bound
+        Answers above it are not wanted: None is returned instead.
+    deadline
+        ``time.monotonic()`` after which the search stops.
+
+    Raises
+    ------
+    TimeoutError
+        The deadline passed before the optimum was proven.
+    """
     tables = tables_of(problem)
     if tables.pinned is None:
         return None
-    limit = tables.lower_bound
-    step = max(1, limit // 64)
-    ceiling = tables.ceiling
+    lower = tables.lower_bound
+    upper = tables.ceiling if upper_bound is None else min(upper_bound, tables.ceiling)
     probes = states = 0
+    if tables.cuts_monotone and tables.inclusion_monotone:
+        outcome = prober_of(tables).bisect(lower, upper)
+        probes, states = outcome.probes, outcome.states
+        if outcome.cuts is not None:
+            return BottleneckSolution(
+                outcome.cuts, outcome.value, outcome.bound, True, probes, states
+            )
+        if outcome.bound > upper:
+            return None
+        lower = outcome.bound
+    return _dense(problem, lower, upper, probes, states, deadline)
+
+
+def _dense(
+    problem: ChainProblem, lower: int, upper: int, probes: int, states: int, deadline: float | None
+) -> BottleneckSolution | None:
+    """Gallop the limit up from a proven bound until its windows hold the optimum."""
+    tables = tables_of(problem)
+    limit, step = lower, max(1, lower >> 6)
     while True:
-        limit = min(limit, ceiling)
+        if deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError("the deadline passed before the chain was solved")
+        limit = min(limit, upper)
         windows = tables.windows(limit)
         probes += 1
         found = least_bottleneck_within(problem, windows) if windows is not None else None
@@ -57,10 +95,10 @@ def solve_bottleneck(
             value, cuts, pairs = found
             states += pairs
             if value <= limit:
+                # All cuts up to the limit lie inside the windows: this is the least of all.
                 return BottleneckSolution(cuts, value, value, True, probes, states)
-            # Windows hold all cuts up to the limit only; what was found caps the rest.
-            ceiling = min(ceiling, value)
-        elif limit >= ceiling:
+            upper = min(upper, value)
+        if limit >= upper:
             return None
         limit += step
         step *= 2

@@ -79,6 +79,7 @@ class ChainTables:
         self.edge_rows: list[list[int]] = total.tolist()
         self.edges = total
         legal = problem.legal_cut
+        self.recomputable: list[bool] = problem.recomputable.tolist()
         self.all_legal = bool(legal.all())
         if self.all_legal:
             self.legal_before = self.legal_after = list(range(count + 1))
