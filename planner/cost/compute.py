@@ -49,7 +49,6 @@ __all__ = [
     "embedding_times",
     "gemm_ms",
     "head_times",
-    "layer_model_flops",
     "optimizer_step",
     "optimizer_step_ms",
 ]
@@ -285,48 +284,6 @@ def head_times(
     per_token = 2 * width * shape.hidden / shards + vocab * (width + 4 + 4 + 8)
     element = tokens * per_token / rates.memory_bytes_per_ms
     return _passes(matrices, 0.0, 0.0, element, rates.floor_ms * _FLOOR_SHARE_HEAD)
-
-
-def layer_model_flops(
-    shape: BlockShape | EmbeddingShape | HeadShape, sequence_length: int, microbatch_size: int
-) -> float:
-    """Model FLOPs of a layer and micro-batch, forward and backward, over all tensor ranks.
-
-    The convention of model FLOPs utilisation (Chowdhery et al. 2022, PaLM, appendix B): no
-    recompute, no causal halving, the head in, the embedding lookup out. Three times the forward's
-    2 N + 4 s h per token; over a GPT these add up to Narayanan et al. 2021, equation 3, without
-    recompute: 72 B s L h^2 (1 + s/6h + V/12Lh). Padding of the vocabulary is no useful work.
-    """
-    tokens = float(microbatch_size) * sequence_length
-    if shape.kind == "embedding":
-        return 0.0
-    if shape.kind == "head":
-        return 6.0 * tokens * shape.hidden * shape.vocab
-    hidden = shape.hidden
-    attention = attention_widths(shape, 1)
-    if shape.mla is not None:
-        mla = shape.mla
-        if mla.q_lora_rank:
-            weights = (hidden + attention.query) * mla.q_lora_rank
-        else:
-            weights = hidden * attention.query
-        weights += hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim)
-        up = attention.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-        weights += mla.kv_lora_rank * up
-    else:
-        weights = hidden * (attention.query + attention.key + attention.value)
-    weights += attention.context * hidden
-    matrices = 3 if shape.gated else 2
-    if shape.moe is None:
-        weights += matrices * hidden * shape.ffn_hidden
-    else:
-        moe = shape.moe
-        active = moe.experts_per_token * moe.expert_ffn_hidden + moe.shared_ffn_hidden
-        weights += matrices * hidden * active + hidden * moe.experts
-    if shape.mtp:
-        weights += 2 * hidden * hidden
-    keys = sequence_length if shape.window is None else min(sequence_length, shape.window)
-    return 6.0 * tokens * (weights + keys * (attention.query + attention.context))
 
 
 class OptimizerStep(NamedTuple):

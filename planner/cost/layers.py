@@ -16,7 +16,6 @@ from planner.cost.compute import (
     device_rates,
     embedding_times,
     head_times,
-    layer_model_flops,
 )
 from planner.cost.memory import (
     block_activations,
@@ -30,6 +29,7 @@ from planner.cost.shapes import (
     block_parameters,
     embedding_parameters,
     head_parameters,
+    layer_model_flops,
     padded_vocabulary,
 )
 from planner.placement import tensor_group

@@ -23,6 +23,7 @@ __all__ = [
     "block_activations",
     "block_pieces",
     "boundary_bytes",
+    "element_bytes",
     "embedding_activations",
     "head_activations",
     "optimizer_bytes_per_parameter",

@@ -1,4 +1,4 @@
-"""Widths and parameter counts of layers on one tensor-parallel rank.
+"""Widths and parameter counts of layers on one tensor-parallel rank, and their model FLOPs.
 
 Column-parallel first matrices and row-parallel second ones (Shoeybi et al. 2019, section 3);
 norms, biases of row-parallel matrices, routers, learned positions and MLA's down-projections are
@@ -19,6 +19,7 @@ __all__ = [
     "block_parameters",
     "embedding_parameters",
     "head_parameters",
+    "layer_model_flops",
     "padded_vocabulary",
 ]
 
@@ -137,3 +138,45 @@ def head_parameters(shape: HeadShape, tp: int) -> int:
     """
     norm = shape.hidden * (2 if shape.norm_bias else 1)
     return norm + padded_vocabulary(shape.vocab, tp) // tp * shape.hidden
+
+
+def layer_model_flops(
+    shape: BlockShape | EmbeddingShape | HeadShape, sequence_length: int, microbatch_size: int
+) -> float:
+    """Model FLOPs of a layer and micro-batch, forward and backward, over all tensor ranks.
+
+    The convention of model FLOPs utilisation (Chowdhery et al. 2022, PaLM, appendix B): no
+    recompute, no causal halving, the head in, the embedding lookup out. Three times the forward's
+    2 N + 4 s h per token; over a GPT these add up to Narayanan et al. 2021, equation 3, without
+    recompute: 72 B s L h^2 (1 + s/6h + V/12Lh). Padding of the vocabulary is no useful work.
+    """
+    tokens = float(microbatch_size) * sequence_length
+    if shape.kind == "embedding":
+        return 0.0
+    if shape.kind == "head":
+        return 6.0 * tokens * shape.hidden * shape.vocab
+    hidden = shape.hidden
+    attention = attention_widths(shape, 1)
+    if shape.mla is not None:
+        mla = shape.mla
+        if mla.q_lora_rank:
+            weights = (hidden + attention.query) * mla.q_lora_rank
+        else:
+            weights = hidden * attention.query
+        weights += hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim)
+        up = attention.heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        weights += mla.kv_lora_rank * up
+    else:
+        weights = hidden * (attention.query + attention.key + attention.value)
+    weights += attention.context * hidden
+    matrices = 3 if shape.gated else 2
+    if shape.moe is None:
+        weights += matrices * hidden * shape.ffn_hidden
+    else:
+        moe = shape.moe
+        active = moe.experts_per_token * moe.expert_ffn_hidden + moe.shared_ffn_hidden
+        weights += matrices * hidden * active + hidden * moe.experts
+    if shape.mtp:
+        weights += 2 * hidden * hidden
+    keys = sequence_length if shape.window is None else min(sequence_length, shape.window)
+    return 6.0 * tokens * (weights + keys * (attention.query + attention.context))
