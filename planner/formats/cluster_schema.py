@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from planner.errors import ClusterError, UnitError
+from planner.errors import ClusterError, NotInCatalogError, UnitError
 from planner.formats.documents import refuse_unknown_keys
 from planner.specs import Calibration, Cluster, Device, Link, Precision, Tier
 from planner.units import format_bytes, parse_bandwidth, parse_bytes, parse_flops, parse_ms
@@ -250,9 +250,8 @@ def parse_cluster(
     Raises
     ------
     ClusterError
-        An unknown or missing key, a value that cannot be used, or figures that contradict.
-    NotInCatalogError
-        The GPU's name is not in the catalog.
+        An unknown or missing key, a GPU that is not in the catalog, a value that cannot be used,
+        or figures that contradict.
     """
     for key in _SEVERAL_GROUPS:
         if key in document:
@@ -325,7 +324,17 @@ def parse_cluster(
 
 def _device(value: Any, file: str, find_device: Callable[[str], Device]) -> Device:
     if isinstance(value, str):
-        return find_device(value)
+        try:
+            return find_device(value)
+        except NotInCatalogError as error:
+            raise ClusterError(
+                error.problem,
+                file=file,
+                key="gpu",
+                value=value,
+                expected=f"{error.expected}, or a mapping of its figures",
+                fix=error.fix,
+            ) from error
     found = _mapping(value, "gpu", file, "a catalog name, as a100-80gb, or a mapping")
     return parse_device(found, file=file, name="gpu", under="gpu.")
 

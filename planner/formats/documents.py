@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from planner.errors import FileFormatError, InputError
+from planner.formats.text_files import decode
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
@@ -54,18 +55,12 @@ def read_text(path: Path, *, limit: int = MAX_DOCUMENT_BYTES) -> str:
     try:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
-    except OSError as error:
-        raise FileFormatError(
-            f"cannot be read ({error.strerror or error})", file=str(path)
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileFormatError(f"cannot be read: {reason}", file=str(path)) from error
     if len(data) > limit:
-        raise FileFormatError(
-            "is too large", file=str(path), expected=f"at most {limit // 2**20} MiB"
-        )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise FileFormatError(f"is not UTF-8 text (byte {error.start})", file=str(path)) from error
+        raise FileFormatError("is too large", file=str(path), expected=f"at most {limit} bytes")
+    return decode(data, str(path))
 
 
 def _check_size(text: str, file: str, kind: type[InputError]) -> None:
