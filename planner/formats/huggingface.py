@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from planner.errors import ModelConfigError
 from planner.formats.documents import nearest, parse_json
-from planner.formats.huggingface_families import FAMILIES, Architecture, ConfigReader
+from planner.formats.huggingface_families import FAMILIES
+from planner.formats.huggingface_reader import Architecture, ConfigReader
 from planner.specs import EmbeddingShape, HeadShape, Layer, Model, Precision
 
 __all__ = ["known_families", "model_from_mapping", "read_config"]
