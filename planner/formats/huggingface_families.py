@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from planner.formats.huggingface_reader import MAX_LAYERS, Architecture, ConfigReader
 from planner.specs import BlockShape, MlaShape, MoeShape
