@@ -9,12 +9,24 @@ from __future__ import annotations
 import time
 from typing import Literal, NamedTuple
 
-from planner.cost.stage_table import ChainProblem
-from planner.solvers.chain_dense import least_bottleneck_within
-from planner.solvers.chain_probes import prober_of
-from planner.solvers.chain_tables import tables_of
+import numpy as np
 
-__all__ = ["BottleneckSolution", "Kernel", "solve_bottleneck"]
+from planner.cost.stage_table import ChainProblem
+from planner.solvers import chain_kernels
+from planner.solvers.chain_dense import least_bottleneck_within
+from planner.solvers.chain_probes import GreedyOutcome, prober_of
+from planner.solvers.chain_tables import INFINITE, ChainTables, CutWindows, tables_of
+from planner.solvers.chain_ties import Shortfall, balanced_bottleneck, least_shortfall
+
+__all__ = [
+    "BottleneckSolution",
+    "Kernel",
+    "Shortfall",
+    "balanced_bottleneck",
+    "least_shortfall",
+    "solve_bottleneck",
+    "uses_numba",
+]
 
 Kernel = Literal["auto", "python", "numba"]
 
@@ -65,32 +77,71 @@ def solve_bottleneck(
     lower = tables.lower_bound
     upper = tables.ceiling if upper_bound is None else min(upper_bound, tables.ceiling)
     probes = states = 0
+    compiled = uses_numba(tables, kernel)
     if tables.cuts_monotone and tables.inclusion_monotone:
-        outcome = prober_of(tables).bisect(lower, upper)
-        probes, states = outcome.probes, outcome.states
-        if outcome.cuts is not None:
-            return BottleneckSolution(
-                outcome.cuts, outcome.value, outcome.bound, True, probes, states
-            )
-        if outcome.bound > upper:
+        outcome = _greedy_compiled(tables, lower, upper) if compiled else None
+        if outcome is None:
+            outcome = prober_of(tables).bisect(lower, upper)
+        cuts, value, bound, probes, states = outcome
+        if cuts is not None:
+            return BottleneckSolution(cuts, value, bound, True, probes, states)
+        if bound > upper:
             return None
-        lower = outcome.bound
-    return _dense(problem, lower, upper, probes, states, deadline)
+        lower = bound
+    return _within_windows(problem, lower, upper, probes, states, deadline, compiled)
 
 
-def _dense(
-    problem: ChainProblem, lower: int, upper: int, probes: int, states: int, deadline: float | None
+_NUMBA_PAYS = 20_000
+"""N * P from which compiled kernels are worth loading numba (0.9 CPU s) for ``auto``."""
+
+
+def uses_numba(tables: ChainTables, kernel: Kernel) -> bool:
+    """Whether a call with this ``kernel`` runs the compiled programs."""
+    if kernel == "auto":
+        large = tables.num_blocks * tables.num_stages > _NUMBA_PAYS
+        return large and chain_kernels.numba_installed()
+    return kernel == "numba"
+
+
+def _greedy_compiled(tables: ChainTables, lower: int, upper: int) -> GreedyOutcome:
+    pack = chain_kernels.packed(tables)
+    value, bound, probes, states = chain_kernels.kernels().greedy(*pack, lower, upper)
+    cuts = tuple(pack.cuts.tolist()) if value < INFINITE else None
+    return GreedyOutcome(cuts, value, bound, probes, states)
+
+
+def _least_within(
+    problem: ChainProblem, windows: CutWindows, limit: int, compiled: bool
+) -> tuple[int, tuple[int, ...], int] | None:
+    if not compiled:
+        return least_bottleneck_within(problem, windows)
+    pack = chain_kernels.packed(tables_of(problem))
+    low, high = np.array(windows.low, np.int64), np.array(windows.high, np.int64)
+    value, pairs = chain_kernels.kernels().least_bottleneck(*pack, low, high, limit)
+    return None if value >= INFINITE else (value, tuple(pack.cuts.tolist()), pairs)
+
+
+def _within_windows(
+    problem: ChainProblem,
+    lower: int,
+    upper: int,
+    probes: int,
+    states: int,
+    deadline: float | None,
+    compiled: bool,
 ) -> BottleneckSolution | None:
     """Gallop the limit up from a proven bound until its windows hold the optimum."""
     tables = tables_of(problem)
-    limit, step = lower, max(1, lower >> 6)
+    limit, step = lower, max(1, lower >> 7)
     while True:
         if deadline is not None and time.monotonic() > deadline:
             raise TimeoutError("the deadline passed before the chain was solved")
         limit = min(limit, upper)
         windows = tables.windows(limit)
         probes += 1
-        found = least_bottleneck_within(problem, windows) if windows is not None else None
+        found = None
+        if windows is not None:
+            found = _least_within(problem, windows, limit, compiled)
         if found is not None:
             value, cuts, pairs = found
             states += pairs

@@ -294,14 +294,25 @@ class GreedyProber:
         for i in range(tables.num_stages - 1, 0, -1):
             if cuts[i] >= cuts[i + 1]:
                 cuts[i] = tables.legal_before[max(0, cuts[i + 1] - 1)]
-        pinned = tables.pinned
-        assert pinned is not None
         worst = 0
-        for stage in range(tables.num_stages):
+        static, kept = tables.static, self.base.kept
+        workspace = self.base.largest_transient if self.base_exact else INFINITE
+        for stage, up, down, low, high in self._stages:
             start, end = cuts[stage], cuts[stage + 1]
-            if start >= end or not pinned.low[stage + 1] <= end <= pinned.high[stage + 1]:
+            if start >= end or not low <= end <= high:
                 return tuple(cuts), INFINITE
-            worst = max(worst, self.price(stage, start, end))
+            if not self._binds[stage] or (
+                static[end] - static[start] + tables.in_flight[stage] * (kept[end] - kept[start])
+                <= tables.room[stage] - workspace
+            ):
+                cost = up[end] - down[start]
+            else:
+                cost = self.price(stage, start, end)
+            if cost > worst:
+                worst = cost
+        if cuts[-2] >= cuts[-1]:
+            return tuple(cuts), INFINITE
+        worst = max(worst, self.price(tables.num_stages - 1, cuts[-2], cuts[-1]))
         return tuple(cuts), worst
 
     def bisect(self, lower: int, upper: int) -> GreedyOutcome:
