@@ -1,0 +1,281 @@
+"""Prices of many stages at once, for bounds and solvers (numpy).
+
+Everything here repeats a definition of :class:`~planner.cost.stage_table.ChainProblem` on
+arrays of (stage, start, end) and is tested against its methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.stage_table import ChainProblem
+from planner.schedules.simulate import simulate, simulate_many
+from planner.specs import Recompute
+
+__all__ = ["UNREACHABLE", "CutValues", "StagePrices", "prices_of"]
+
+I64 = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+UNREACHABLE = 1 << 60
+"""Larger than any time; two of them still add up without overflow."""
+
+
+@dataclass(frozen=True)
+class CutValues:
+    """K evaluated cut vectors; ``value`` is :data:`UNREACHABLE` where a stage is impossible."""
+
+    cuts: I64
+    value: I64
+    bottleneck: I64
+    lightest: I64
+    peak_bytes: I64
+
+
+class _RangeMaximum:
+    """Largest entry of any interval [start, end) of an array, by doubling."""
+
+    def __init__(self, values: I64) -> None:
+        self.constant = int(values[0]) if (values == values[0]).all() else None
+        self.levels = [values]
+        width = 1
+        while 2 * width <= len(values) and self.constant is None:
+            last = self.levels[-1]
+            self.levels.append(np.maximum(last[:-width], last[width:]))
+            width *= 2
+
+    def __call__(self, start: I64, end: I64) -> I64:
+        """Zero where the interval is empty."""
+        length = end - start
+        if self.constant is not None:
+            return np.where(length > 0, self.constant, 0)
+        level = np.frexp(np.maximum(length, 1).astype(np.float64))[1] - 1
+        result = np.zeros(np.broadcast(start, end).shape, np.int64)
+        start, end = np.broadcast_arrays(start, end)
+        for step in np.unique(level[length > 0]) if (length > 0).any() else ():
+            chosen = (level == step) & (length > 0)
+            row = self.levels[int(step)]
+            result[chosen] = np.maximum(row[start[chosen]], row[end[chosen] - (1 << int(step))])
+        return result
+
+
+def _sums(values: I64) -> I64:
+    total = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(values, out=total[1:])
+    return total
+
+
+class StagePrices:
+    """Prefix arrays of one problem (see :func:`prices_of`)."""
+
+    def __init__(self, problem: ChainProblem) -> None:
+        self.problem_budget = problem.budget_bytes
+        self.num_blocks, self.num_stages = problem.num_blocks, problem.num_stages
+        self.schedule, self.sends = problem.schedule, problem.sends
+        self.num_microbatches = problem.num_microbatches
+        self.forward = _sums(problem.forward)
+        self.backward = _sums(problem.backward)
+        self.update = _sums(problem.update)
+        self.modes = tuple(problem.recompute_modes) or (Recompute.NONE,)
+        self.fixed_tail = problem.fixed_tail
+        self.update_blocks = problem.update
+        self._reduction_blocks = problem.reduction
+        self._reduction = _sums(problem.reduction)
+        self._reduces = bool(problem.reduction.any())
+        self._latency = problem.reduction_latency
+        self._overlap = problem.overlap_reduction
+        self._legal = problem.legal_cut
+        self._tied = problem.tied
+        self._buffers = problem.buffer_bytes if problem.num_stages > 1 else 0
+        self._in_flight = problem.in_flight
+        self._static = _sums(problem.static_bytes)
+        able = problem.recomputable
+        self._kept = _sums(problem.kept_bytes)
+        self._kept_selective = _sums(problem.kept_selective_bytes)
+        self._kept_full = _sums(np.where(able, problem.kept_full_bytes, problem.kept_bytes))
+        self._selective_extra = _sums(problem.selective_extra)
+        self._full_extra = _sums(np.where(able, problem.full_extra, 0))
+        transient_full = np.where(able, problem.transient_full_bytes, problem.transient_bytes)
+        self._workspace = _RangeMaximum(problem.transient_bytes)
+        self._workspace_full = _RangeMaximum(transient_full)
+        self._able_before = _sums(able.astype(np.int64))
+        self._able_at = np.append(np.flatnonzero(able), 0)
+        # Rows 0..P: edges of cut i; cuts 0 and P are the ends of the chain and free.
+        self.edge_forward = np.zeros((self.num_stages + 1, self.num_blocks + 1), np.int64)
+        self.edge_backward = np.zeros_like(self.edge_forward)
+        if self.num_stages > 1:
+            self.edge_forward[1:-1] = problem.edge_forward[problem.boundary_tier]
+            self.edge_backward[1:-1] = problem.edge_backward[problem.boundary_tier]
+        wrong = (problem.stage_low[None, :] > np.arange(self.num_stages)[:, None]) | (
+            problem.stage_high[None, :] < np.arange(self.num_stages)[:, None]
+        )
+        self._misplaced: I64 | None = None
+        if wrong.any():
+            self._misplaced = np.zeros((self.num_stages, self.num_blocks + 1), np.int64)
+            np.cumsum(wrong, axis=1, out=self._misplaced[:, 1:])
+        self._all_legal = bool(problem.legal_cut.all())
+
+    @cached_property
+    def least_backward(self) -> I64:
+        """Prefix sums of the backward with the extra that no allowed mode avoids."""
+        if Recompute.NONE in self.modes or Recompute.LAYERS in self.modes:
+            return self.backward
+        options = []
+        if Recompute.SELECTIVE in self.modes:
+            options.append(np.diff(self._selective_extra))
+        if Recompute.FULL in self.modes:
+            options.append(np.diff(self._full_extra))
+        return self.backward + _sums(np.minimum.reduce(options))
+
+    @cached_property
+    def memory_is_free(self) -> bool:
+        """Whether every stage fits without recompute, which is allowed: no extra anywhere."""
+        if Recompute.NONE not in self.modes and Recompute.LAYERS not in self.modes:
+            return False
+        blocks = self._workspace.levels[0]
+        largest = int(blocks.max())
+        most = int(self._static[-1]) + self._in_flight * int(self._kept[-1]) + largest
+        return bool((most + self._buffers <= self.problem_budget).all())
+
+    def allowed(self, stage: I64, start: I64, end: I64) -> Mask:
+        """:meth:`ChainProblem.allowed` on arrays."""
+        mask: Mask = start < end
+        if not self._all_legal:
+            mask = mask & self._legal[start] & self._legal[end]
+        if self._misplaced is not None:
+            mask = mask & (self._misplaced[stage, end] == self._misplaced[stage, start])
+        return mask
+
+    def recompute(self, stage: I64, start: I64, end: I64) -> tuple[I64, I64]:
+        """(extra, memory) of :meth:`ChainProblem.recompute_choice`; UNREACHABLE if none fits."""
+        stage, start, end = np.broadcast_arrays(stage, start, end)
+        budget = self.problem_budget[stage]
+        flight = self._in_flight[stage]
+        fixed = self._static[end] - self._static[start] + self._buffers
+        for pair in self._tied:
+            both = (start <= pair.first) & (pair.second < end)
+            fixed = fixed - np.where(both, pair.shared_bytes, 0)
+        extra = np.full(stage.shape, UNREACHABLE, np.int64)
+        memory = np.full(stage.shape, UNREACHABLE, np.int64)
+        zero = np.zeros_like(self._kept)
+        plain, full = self._workspace, self._workspace_full
+        table = {
+            Recompute.NONE: (self._kept, plain, zero),
+            Recompute.SELECTIVE: (self._kept_selective, plain, self._selective_extra),
+            Recompute.FULL: (self._kept_full, full, self._full_extra),
+        }
+        for mode in Recompute:
+            if mode not in self.modes:
+                continue
+            if mode is Recompute.LAYERS:
+                self._layers(start, end, flight, fixed, budget, extra, memory)
+                continue
+            kept, workspace, added = table[mode]
+            bytes_needed = fixed + flight * (kept[end] - kept[start]) + workspace(start, end)
+            adds = added[end] - added[start]
+            better = (bytes_needed <= budget) & (adds < extra)
+            extra = np.where(better, adds, extra)
+            memory = np.where(better, bytes_needed, memory)
+        return extra, memory
+
+    def _layers(
+        self,
+        start: I64,
+        end: I64,
+        flight: I64,
+        fixed: I64,
+        budget: I64,
+        extra: I64,
+        memory: I64,
+    ) -> None:
+        """Fewest leading blocks recomputed in full that fit; updates extra and memory in place."""
+        cells = np.flatnonzero((start < end) & (extra > 0))
+        start, end = start.ravel()[cells], end.ravel()[cells]
+        flight, fixed, budget = (x.ravel()[cells] for x in (flight, fixed, budget))
+        flat_extra, flat_memory = extra.reshape(-1), memory.reshape(-1)
+        count = 0
+        while len(cells):
+            behind = start
+            if count:
+                behind = self._able_at[self._able_before[start] + count - 1] + 1
+            kept = self._kept_full[behind] - self._kept_full[start]
+            kept = kept + self._kept[end] - self._kept[behind]
+            workspace = np.maximum(
+                self._workspace_full(start, behind), self._workspace(behind, end)
+            )
+            needed = fixed + flight * kept + workspace
+            adds = self._full_extra[behind] - self._full_extra[start]
+            fits = needed <= budget
+            better = fits & (adds < flat_extra[cells])
+            flat_extra[cells[better]] = adds[better]
+            flat_memory[cells[better]] = needed[better]
+            count += 1
+            left = ~fits & (self._able_before[end] - self._able_before[start] >= count)
+            cells, start, end = cells[left], start[left], end[left]
+            flight, fixed, budget = flight[left], fixed[left], budget[left]
+
+    def exposed_reduction(self, start: I64, end: I64) -> I64:
+        """:meth:`ChainProblem.exposed_reduction` on arrays (start < end; elsewhere anything)."""
+        total = self._reduction[end] - self._reduction[start]
+        if not self._reduces:
+            return np.zeros_like(total)
+        left = total
+        if self._overlap:
+            after = np.minimum(start + 1, self.num_blocks)
+            first = np.minimum(start, self.num_blocks - 1)
+            window = self.backward[end] - self.backward[after]
+            left = np.maximum(self._reduction_blocks[first], total - window)
+        return np.where(total == 0, 0, self._latency + left)
+
+    @cached_property
+    def least_optimizer(self) -> int:
+        """Lower bound of the largest optimizer time over stages: mean and largest block."""
+        total = int(self.update[-1])
+        return max(-(-total // self.num_stages), int(self.update_blocks.max()))
+
+    def evaluate(self, cuts: I64) -> CutValues:
+        """:func:`~planner.schedules.step.evaluate_cuts` for (K, P+1) cut vectors."""
+        stage = np.arange(self.num_stages)[None, :]
+        start, end = cuts[:, :-1], cuts[:, 1:]
+        extra, memory = self.recompute(stage, start, end)
+        possible: Mask = np.all(self.allowed(stage, start, end) & (extra < UNREACHABLE), axis=1)
+        f = self.forward[end] - self.forward[start]
+        b = self.backward[end] - self.backward[start] + np.where(possible[:, None], extra, 0)
+        cut = np.arange(self.num_stages + 1)[None, :]
+        ef, eb = self.edge_forward[cut, cuts], self.edge_backward[cut, cuts]
+        finish = self._finish(f, b, ef[:, 1:-1], eb[:, 1:-1])
+        ends = (finish + self.exposed_reduction(start, end)).max(1)
+        value = ends + (self.update[end] - self.update[start]).max(1) + self.fixed_tail
+        both = ef + eb
+        return CutValues(
+            cuts,
+            np.where(possible, value, UNREACHABLE),
+            (f + b + both[:, :-1] + both[:, 1:]).max(1),
+            (f + b).min(1),
+            memory.max(1),
+        )
+
+    def _finish(self, f: I64, b: I64, ef: I64, eb: I64) -> I64:
+        args = (self.num_microbatches, self.sends)
+        if len(f) > 3:
+            return simulate_many(self.schedule, f, b, ef, eb, *args)
+        # A few candidates are faster one by one: less work a step than a numpy call.
+        rows = zip(f.tolist(), b.tolist(), ef.tolist(), eb.tolist(), strict=True)
+        finishes = [simulate(self.schedule, *row, *args).finish for row in rows]
+        return np.array(finishes, np.int64).reshape(len(f), self.num_stages)
+
+
+_CACHE: WeakKeyDictionary[ChainProblem, StagePrices] = WeakKeyDictionary()
+
+
+def prices_of(problem: ChainProblem) -> StagePrices:
+    """The arrays of a problem, made once and kept as long as the problem lives."""
+    prices = _CACHE.get(problem)
+    if prices is None:
+        prices = _CACHE[problem] = StagePrices(problem)
+    return prices

@@ -1,0 +1,289 @@
+"""Lower-bound terms of the stages of all cuts of a chain, and the chain problems over them.
+
+What other stages and edges add to a term of :mod:`~planner.schedules.order_bounds` is minimised
+over all legal cuts by a shortest path, so that a term depends on (stage, start, end) alone, and
+the least largest term over all cuts is a chain bottleneck problem.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.stage_table import ChainProblem
+from planner.schedules.order_bounds import span_bound
+from planner.schedules.prices import UNREACHABLE, StagePrices, prices_of
+from planner.specs import Schedule, Sends
+
+__all__ = ["StageTerms"]
+
+I64 = NDArray[np.int64]
+
+# Steps of the staircase over two maxima before it settles for a weaker bound.
+_MAX_STAIRS = 64
+
+
+class StageTerms:
+    """The stages of every cut whose step value may be at most ``ceiling``, and their terms.
+
+    Cut i lies in ``low[i] .. high[i]``; cell [j, x, y] is stage j from position low[j] + x to
+    low[j+1] + y. Any cut outside these windows has a value above ``ceiling`` (None: no limit,
+    all cuts inside). For every cut inside, value >= max_j primary_j + max_j secondary_j:
+
+    - 1F1B: primary = fixed tail + stage term with the reduction that follows, secondary =
+      optimizer time;
+    - GPipe: primary = sums + (M-1) b_j + tails, secondary = (M-1) f_j.
+
+    Cells that are impossible hold UNREACHABLE.
+    """
+
+    def __init__(self, problem: ChainProblem, ceiling: int | None = None) -> None:
+        self.prices = prices = prices_of(problem)
+        self.ceiling = ceiling
+        self.stages = prices.num_stages
+        self.microbatches = problem.num_microbatches
+        windows = _windows(prices, ceiling)
+        self.empty = windows is None
+        if windows is None:
+            return
+        self.low, self.high = windows
+        self._cells()
+
+    def _cells(self) -> None:
+        prices, stages = self.prices, self.stages
+        width = int((self.high - self.low).max()) + 1
+        raw = self.low[:, None] + np.arange(width)[None, :]
+        inside = raw <= self.high[:, None]
+        self.position = np.minimum(raw, self.high[:, None])
+        start, end = self.position[:-1, :, None], self.position[1:, None, :]
+        stage = np.arange(stages)[:, None, None]
+        possible = inside[:-1, :, None] & inside[1:, None, :] & prices.allowed(stage, start, end)
+        extra: I64 | None = None
+        if not prices.memory_is_free:
+            extra, _ = prices.recompute(stage, start, end)
+            possible &= extra < UNREACHABLE
+        self.possible = possible
+        f = prices.forward[end] - prices.forward[start]
+        b = prices.backward[end] - prices.backward[start]
+        if extra is not None:
+            b = b + np.where(possible, extra, 0)
+        cut = np.arange(stages + 1)[:, None]
+        ef, eb = prices.edge_forward[cut, self.position], prices.edge_backward[cut, self.position]
+        if prices.sends is Sends.BLOCKING:
+            f = f + ef[1:, None, :]
+            b = b + eb[:-1, :, None]
+            ef, eb = np.zeros_like(ef), np.zeros_like(eb)
+        self.forward, self.backward = f, b
+        self._edge_forward, self._edge_backward = ef, eb
+        self.optimizer = prices.update[end] - prices.update[start]
+        self.reduction = prices.exposed_reduction(start, end)
+        self._terms(stage)
+
+    def _terms(self, stage: I64) -> None:
+        f, b = self.forward, self.backward
+        t = f + b
+        both = self._edge_forward + self._edge_backward
+        before = self.shortest_before(t, both)[:-1, :, None]
+        forward_before = self.shortest_before(f, self._edge_forward)[:-1, :, None]
+        after = self.shortest_after(t, both)[1:, None, :]
+        first = self.possible[0]
+        if not first.any():
+            self.primary = self.secondary = np.full(t.shape, UNREACHABLE, np.int64)
+            return
+        # Rank 0 finishes last up to its own reduction, whose least share is known.
+        least_reduction = int(self.reduction[0][first].min())
+        fixed = self.prices.fixed_tail
+        possible = self.possible & (before < UNREACHABLE) & (after < UNREACHABLE)
+        before, forward_before, after = (
+            np.where(x < UNREACHABLE, x, 0) for x in (before, forward_before, after)
+        )
+        if self.prices.schedule is Schedule.GPIPE:
+            rounds = self.microbatches - 1
+            least_b = self._least_largest_backward()
+            ends = before + t + after + rounds * np.maximum(b, least_b) + least_reduction
+            own = forward_before + t + after + rounds * b + self.reduction
+            optimizer = np.maximum(self.optimizer, self.prices.least_optimizer)
+            primary = np.maximum(ends, own) + optimizer
+            secondary = rounds * f
+        else:
+            later = self.stages - 1 - stage
+            span = span_bound(self.microbatches, later, f, b, before, after, stage)
+            primary = np.maximum(
+                before + span + least_reduction, forward_before + span + self.reduction
+            )
+            secondary = self.optimizer
+        self.primary = np.where(possible, primary + fixed, UNREACHABLE)
+        self.secondary = np.where(possible, secondary, UNREACHABLE)
+
+    def _least_largest_backward(self) -> int:
+        total = int(self.prices.least_backward[-1])
+        largest = int(np.diff(self.prices.least_backward).max())
+        return max(-(-total // self.stages), largest)
+
+    # --- paths through the windows ------------------------------------------------------------
+
+    def shortest_before(self, cost: I64, edge: I64) -> I64:
+        """Least sum of cost and edges over stages 0..i-1 that end at each position of cut i."""
+        reach = np.full(self.position.shape, UNREACHABLE, np.int64)
+        reach[0] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        masked = np.where(self.possible, cost, UNREACHABLE)
+        for i in range(self.stages):
+            arrive = (masked[i] + reach[i][:, None]).min(0) + edge[i + 1]
+            reach[i + 1] = np.minimum(arrive, UNREACHABLE)
+        return reach
+
+    def shortest_after(self, cost: I64, edge: I64) -> I64:
+        """Least sum of cost and edges over stages i..P-1 that start at each position of cut i.
+
+        The edge of cut i itself is included.
+        """
+        reach = np.full(self.position.shape, UNREACHABLE, np.int64)
+        reach[-1] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        masked = np.where(self.possible, cost, UNREACHABLE)
+        for i in range(self.stages - 1, -1, -1):
+            leave = (masked[i] + reach[i + 1][None, :]).min(1) + edge[i]
+            reach[i] = np.minimum(leave, UNREACHABLE)
+        return reach
+
+    def largest_after(self, cell: I64) -> I64:
+        """Least largest cell over stages i..P-1 that start at each position of cut i."""
+        reach = np.full(self.position.shape, UNREACHABLE, np.int64)
+        reach[-1] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        for i in range(self.stages - 1, -1, -1):
+            reach[i] = np.maximum(cell[i], reach[i + 1][None, :]).min(1)
+        return reach
+
+    def least_largest(self, cell: I64) -> int | None:
+        """Least over all cuts of the largest cell; None where no cut is possible."""
+        value = int(self.largest_after(cell)[0, 0])
+        return value if value < UNREACHABLE else None
+
+    def balanced_path(self, cell: I64, cap: int) -> tuple[int, ...]:
+        """Cuts with every cell <= cap and the least sum of t^2, so that no stage stands out."""
+        t = (self.forward + self.backward).astype(np.float64)
+        masked = np.where(cell <= cap, t * t, np.inf)
+        reach = np.full(self.position.shape, np.inf)
+        reach[-1, 0] = 0.0
+        choice = np.zeros(self.position.shape, np.int64)
+        for i in range(self.stages - 1, -1, -1):
+            sums = masked[i] + reach[i + 1][None, :]
+            choice[i] = sums.argmin(1)
+            reach[i] = sums.min(1)
+        cuts, x = [0], 0
+        for i in range(self.stages):
+            x = int(choice[i, x])
+            cuts.append(int(self.position[i + 1, x]))
+        return tuple(cuts)
+
+    def bound(
+        self, meet: Callable[[tuple[int, ...]], int | None] | None = None
+    ) -> tuple[int | None, tuple[int, ...] | None]:
+        """Least of max primary + max secondary over the cuts inside, and cuts that attain it.
+
+        Walks the staircase of the two maxima: the least primary under a cap on the secondary,
+        then the least secondary at that primary, then a smaller cap. ``meet`` is told of every
+        corner and may return the best value known so far, above which nothing matters.
+        (None, None) when no cut is inside.
+        """
+        if self.empty:
+            return None, None
+        primary, secondary = self.primary, self.secondary
+        best: int | None = None
+        best_cuts: tuple[int, ...] | None = None
+        floor = self.least_largest(secondary)
+        if floor is None:
+            return None, None
+        known: int | None = None
+        for _ in range(_MAX_STAIRS):
+            least = self.least_largest(primary)
+            if least is None or (best is not None and least + floor >= best):
+                return best, best_cuts
+            if known is not None and least + floor >= known:
+                return (known if best is None else min(best, known)), best_cuts
+            capped = np.where(primary <= least, secondary, UNREACHABLE)
+            beside = self.least_largest(capped)
+            if beside is None:  # cannot be: the path of `least` is inside
+                return best, best_cuts
+            cell = np.where(capped <= beside, primary, UNREACHABLE)
+            cuts = self.balanced_path(cell, least)
+            if best is None or least + beside < best:
+                best, best_cuts = least + beside, cuts
+            if meet is not None:
+                known = meet(cuts)
+            if beside <= floor:
+                return best, best_cuts
+            primary = np.where(secondary < beside, primary, UNREACHABLE)
+        least = self.least_largest(primary)
+        if least is not None and best is not None:
+            best = min(best, least + floor)
+        return best, best_cuts
+
+
+def _windows(prices: StagePrices, ceiling: int | None) -> tuple[I64, I64] | None:
+    """Where each cut may lie in a cut vector of value <= ceiling; None if nowhere.
+
+    Every stage leaves its neighbours a block. A stage j from x may reach y only while its
+    simplest bound stays below the ceiling, X being prefix sums of the least t, S the total and
+    C the ceiling without the least tail: X_x + M (X_y - X_x) <= C, and for M >= w+2
+    2 S - X_x + (M-w-2)(X_y - X_x) <= C, because the two waits are at least 2 R - w t together
+    (GPipe: S + (M-1)(X_y - X_x) <= C). The farthest y grows with x, so greedy walks from both
+    ends give windows that hold every such cut vector.
+    """
+    count, stages, m_all = prices.num_blocks, prices.num_stages, prices.num_microbatches
+    low = [*range(stages), count]
+    high = [0, *range(count - stages + 1, count + 1)]
+    if stages > count:
+        return None
+    if ceiling is not None:
+        sums: list[int] = (prices.forward + prices.least_backward).tolist()
+        total = sums[-1]
+        room = ceiling - prices.fixed_tail - prices.least_optimizer
+        interior = prices.edge_forward[1:-1, 1:-1] + prices.edge_backward[1:-1, 1:-1]
+        edges = int(interior.min(axis=1).sum()) if stages > 1 else 0
+        if total + edges > room:
+            return None
+
+        def reach(stage: int, at: int) -> int:
+            """Largest X_y that a stage from X_x = at may reach."""
+            if prices.schedule is Schedule.GPIPE:
+                return at + (room - total - edges) // (m_all - 1) if m_all > 1 else total
+            far = at + (room - at) // m_all
+            spare = m_all - 2 - (stages - 1 - stage)
+            if spare >= 0:
+                left = room - edges - 2 * total + at
+                if left < 0:
+                    return -1
+                if spare:
+                    far = min(far, at + left // spare)
+            return far
+
+        def first_start(stage: int, goal: int) -> int:
+            """First position from which the stage gets to X = goal (reach grows with it)."""
+            left, right = 0, count
+            while left < right:
+                middle = (left + right) // 2
+                if reach(stage, sums[middle]) >= goal:
+                    right = middle
+                else:
+                    left = middle + 1
+            return left
+
+        for i in range(1, stages + 1):
+            y = bisect_right(sums, reach(i - 1, sums[high[i - 1]])) - 1
+            high[i] = min(high[i], y)
+            if high[i] < low[i]:
+                return None
+        for i in range(stages - 1, 0, -1):
+            low[i] = max(low[i], first_start(i, sums[low[i + 1]]))
+        for i in range(stages - 1, 0, -1):
+            high[i] = min(high[i], high[i + 1] - 1)
+        for i in range(1, stages):
+            low[i] = max(low[i], low[i - 1] + 1)
+            if low[i] > high[i]:
+                return None
+        if low[0] > 0 or high[stages] < count:
+            return None
+    return np.array(low, np.int64), np.array(high, np.int64)
