@@ -178,7 +178,7 @@ def plan(
         "model": model if isinstance(model, str) else model_spec.name,
         "model_digest": model_spec.digest(),
         "cluster": cluster if isinstance(cluster, str) else cluster_spec.name,
-        "cluster_digest": cluster_spec.digest(),
+        "cluster_spec": cluster_spec.model_dump_json(),
         "training": training.model_dump_json(),
         "planner_version": planner_version(),
     }
@@ -280,7 +280,7 @@ def partition(
     }
     if cluster_spec is not None:
         inputs["cluster"] = cluster if isinstance(cluster, str) else cluster_spec.name
-        inputs["cluster_digest"] = cluster_spec.digest()
+        inputs["cluster_spec"] = cluster_spec.model_dump_json()
     answer = solve_partition(pricer, layout, wanted, limits)
     if answer is None:
         if limits.passed():
@@ -375,18 +375,13 @@ def _question_of(
     if not model_source:
         raise PlanFileError("names no model", fix="give it with --model")
     model_spec = load_model(model_source) if isinstance(model_source, str) else model_source
-    cluster_source = cluster or inputs.get("cluster") or subject.cluster
-    cluster_spec = load_cluster(cluster_source) if isinstance(cluster_source, str) else cluster_source
-    _same_input("model", model_spec.digest(), inputs, model)
-    if cluster_spec is not None:
-        _same_input("cluster", cluster_spec.digest(), inputs, cluster)
+    _same_model(model_spec, inputs, model)
+    cluster_spec = _cluster_of(subject, cluster)
     if inputs.get("question") == "partition" and training is None:
         setup = PartitionSetup.model_validate_json(inputs["setup"])
         return partition_question(model_spec, setup, cluster_spec)
     if training is None and "training" not in inputs:
-        raise PlanFileError(
-            "does not say how it trains", fix="give --global-batch and --seq-len"
-        )
+        raise PlanFileError("does not say how it trains", fix="give --global-batch and --seq-len")
     if cluster_spec is None:
         raise PlanFileError("names no cluster", fix="give it with --cluster")
     if training is None:
@@ -394,14 +389,23 @@ def _question_of(
     return plan_pricer(model_spec, cluster_spec, training), None
 
 
-def _same_input(what: str, digest: str, inputs: dict[str, str], override: object) -> None:
+def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None:
+    if isinstance(override, Cluster):
+        return override
+    if override is None and "cluster_spec" in subject.inputs:
+        return Cluster.model_validate_json(subject.inputs["cluster_spec"])
+    source = override or subject.inputs.get("cluster") or subject.cluster
+    return load_cluster(source) if source else None
+
+
+def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:
     """A plan judged against other data than it was made from would be judged wrongly."""
-    known = inputs.get(f"{what}_digest")
-    if override is None and known is not None and known != digest:
+    known = inputs.get("model_digest")
+    if override is None and known is not None and known != model.digest():
         raise PlanFileError(
-            f"the {what} {inputs.get(what)} has changed since the plan was made "
-            f"(hash {digest}, was {known})",
-            fix=f"give --{what} to judge the plan against another {what}",
+            f"the model {inputs.get('model')} has changed since the plan was made "
+            f"(hash {model.digest()}, was {known})",
+            fix="give --model to judge the plan against another model",
         )
 
 
@@ -459,5 +463,3 @@ def _bad_option(error: ValidationError) -> InputError:
     given: Sequence[object] | object = first.get("input")
     shown = given if isinstance(given, (str, int, float)) else None
     return InputError(f"option {place}: {first['msg']}", value=shown)
-
-

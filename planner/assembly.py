@@ -91,9 +91,7 @@ def assemble_plan(
         objective=objective,
         model=pricer.model.name,
         cluster=cluster.name if pricer.fixed_link is None else None,
-        layout=layout.model_copy(
-            update={"recompute": modes.pop() if len(modes) == 1 else "mixed"}
-        ),
+        layout=layout.model_copy(update={"recompute": modes.pop() if len(modes) == 1 else "mixed"}),
         stages=stages,
         sends=training.sends,
         bottleneck_ms=ms(evaluation.bottleneck),
@@ -146,9 +144,7 @@ def least_memory(problem: ChainProblem, stage: int, start: int, end: int) -> int
     able = int(problem.recomputable[start:end].sum())
     counts = {Recompute.FULL: able, Recompute.LAYERS: able}
     modes = problem.recompute_modes or (Recompute.NONE,)
-    return min(
-        problem.stage_memory(stage, start, end, mode, counts.get(mode, 0)) for mode in modes
-    )
+    return min(problem.stage_memory(stage, start, end, mode, counts.get(mode, 0)) for mode in modes)
 
 
 def _stage(priced: _Priced, rank: int, cuts: Sequence[int], evaluation: StepEvaluation) -> Stage:
@@ -242,9 +238,7 @@ def _memory_terms(
     }
 
 
-def _step_terms(
-    priced: _Priced, evaluation: StepEvaluation, stages: Sequence[Stage]
-) -> StepTerms:
+def _step_terms(priced: _Priced, evaluation: StepEvaluation, stages: Sequence[Stage]) -> StepTerms:
     ms = priced.pricer.quantum.ms
     problem = priced.problem
     optimizer = max(evaluation.optimizer)
@@ -372,7 +366,9 @@ def step_breakdown(plan: Plan) -> dict[str, float]:
     if plan.step_terms is None or not plan.stages:
         return {}
     count = plan.layout.num_microbatches
-    slowest = max(plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank))
+    slowest = max(
+        plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank)
+    )
     load = slowest.forward_ms + slowest.backward_ms
     terms = plan.step_terms
     return {

@@ -5,12 +5,12 @@ The tree::
     PlannerError                 reason "INTERNAL"            exit status 1
     └── InputError               reason "INVALID_INPUT"       exit status 2
         ├── UnitError            reason "BAD_UNIT"            "80 gigs", a bare number
-        ├── FileFormatError      reason "BAD_FILE"            unreadable, empty, too large, wrong kind
+        ├── FileFormatError      reason "BAD_FILE"            unreadable, empty, too large
         │   └── ProfileError     reason "BAD_PROFILE"         a row or column of a layer profile
         ├── ModelConfigError     reason "BAD_MODEL_CONFIG"    a config.json that is no known model
         ├── ClusterError         reason "BAD_CLUSTER"         a cluster file or name
         ├── GraphError           reason "BAD_GRAPH"           cycle, duplicate, dangling, self-loop
-        ├── LayoutError          reason "BAD_LAYOUT"          degrees that cannot be, batch that does not divide
+        ├── LayoutError          reason "BAD_LAYOUT"          degrees or batch that do not divide
         ├── PinError             reason "BAD_PIN"             pins or colocations that contradict
         ├── PlanFileError        reason "BAD_PLAN"            a plan file that cannot be read
         └── NotInCatalogError    reason "NOT_IN_CATALOG"      an unknown catalog name

@@ -46,7 +46,9 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\
 def _split(text: str, kind: str, example: str) -> tuple[Decimal, str]:
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise UnitError(f"is not a {kind}", value=text, expected=f"a number and a unit, as {example}")
+        raise UnitError(
+            f"is not a {kind}", value=text, expected=f"a number and a unit, as {example}"
+        )
     try:
         number = Decimal(match.group(1))
     except InvalidOperation as error:  # pragma: no cover - the pattern admits no such text

@@ -199,7 +199,9 @@ class Pricer:
         if self.fixed_link is not None and self.fixed_link.latency_ms:
             typed.append(self.fixed_link.latency_ms)
         derived: list[float] = []
-        if not typed or any(row.forward_ms is None for lay in self.model.layers for row in lay.costs):
+        if not typed or any(
+            row.forward_ms is None for lay in self.model.layers for row in lay.costs
+        ):
             prices = self.layer_prices(*self._reference_degrees())
             derived = [
                 value
@@ -208,7 +210,9 @@ class Pricer:
             ]
             total = max(total, sum(derived))
         if self.fixed_link is not None:
-            worst = max((row.output_bytes for lay in self.model.layers for row in lay.costs), default=0)
+            worst = max(
+                (row.output_bytes for lay in self.model.layers for row in lay.costs), default=0
+            )
             total += 4 * self.fixed_link.transfer_ms(worst)
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
@@ -392,6 +396,10 @@ class Pricer:
         if not self.tail:
             return 0.0
         total_ms = self.cluster.gpu.calibration.step_overhead_ms
+        step = compute.optimizer_step(
+            self.training, dp=layout.dp, tp=layout.tp, cluster=self.cluster
+        )
+        total_ms += step.all_gather.latency_ms
         states = self.state_table(layout.tp, layout.dp, layout.microbatch_size)
         if layout.pp > 1 and states.tied_states:
             group = placement.tied_group(self.cluster, layout.dp, layout.tp, layout.pp)

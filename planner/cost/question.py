@@ -26,7 +26,9 @@ NO_LIMIT_BYTES = 2**60
 """The budget of a partition without ``--memory``; far above any stage, far below 2**63."""
 
 
-def plan_pricer(model: Model, cluster: Cluster, training: Training, chain: Chain | None = None) -> Pricer:
+def plan_pricer(
+    model: Model, cluster: Cluster, training: Training, chain: Chain | None = None
+) -> Pricer:
     """Prices for ``plan``.
 
     Raises
@@ -134,7 +136,7 @@ def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
     gpu = Device(
         name=name,
         memory_bytes=NO_LIMIT_BYTES,
-        peak_flops={precision: 1.0 for precision in Precision},
+        peak_flops=dict.fromkeys(Precision, 1.0),
         memory_bandwidth_bytes_per_s=1.0,
     )
     return Cluster(

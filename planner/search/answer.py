@@ -144,7 +144,9 @@ def why_slower(plan: Plan, other: Plan) -> str:
         ((theirs[part] - mine[part], part) for part in mine), key=lambda item: -item[0]
     )
     worse = [
-        f"{part} {_share(change, scale)}" for change, part in differences if change > 0.1 * abs(loss)
+        f"{part} {_share(change, scale)}"
+        for change, part in differences
+        if change > 0.1 * abs(loss)
     ][:3]
     better = [
         f"{part} {_share(change, scale)}"

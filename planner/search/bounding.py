@@ -144,9 +144,7 @@ def _largest_stage_by_count(table: BlockTable, stages: I64) -> I64:
     return np.array([found[count] for count in stages.tolist()], np.int64)
 
 
-def _edge_roundtrip(
-    pricer: Pricer, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]
-) -> int:
+def _edge_roundtrip(pricer: Pricer, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> int:
     used = tuple(dict.fromkeys(tiers))
     forward, backward = pricer.edge_rows(tp, microbatch_size, used)
     cheapest = (forward + backward)[:, 1:-1].min(axis=1)

@@ -15,9 +15,7 @@ def pareto_front(results: Iterable[LayoutResult]) -> list[LayoutResult]:
     A result is dominated when another is no worse in step time, peak bytes and GPUs, and
     better in one. Equal triples keep the first in canonical order.
     """
-    ordered = sorted(
-        results, key=lambda r: (r.step, r.peak_bytes, r.layout.num_gpus, r.index)
-    )
+    ordered = sorted(results, key=lambda r: (r.step, r.peak_bytes, r.layout.num_gpus, r.index))
     front: list[LayoutResult] = []
     for candidate in ordered:
         dominated = any(

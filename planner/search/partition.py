@@ -57,7 +57,10 @@ def solve_partition(
         graph_bound = min(bound, _graph_bound(pricer, layout, objective))
         if proven and graph_bound < value:
             status = Status.FEASIBLE
-            notes = (*notes, "proven best among cuts at block borders; cuts inside blocks may be better")
+            notes = (
+                *notes,
+                "proven best among cuts at block borders; cuts inside blocks may be better",
+            )
     ms = pricer.quantum.ms
     return plan.model_copy(
         update={
@@ -100,7 +103,10 @@ def _graph_bound(pricer: Pricer, layout: Layout, objective: Objective) -> int:
     """
     prices = pricer.layer_prices(layout.tp, layout.microbatch_size)
     times = [
-        sum(pricer.quantum.quanta(t) for t in (p.forward_ms, p.input_gradient_ms, p.weight_gradient_ms))
+        sum(
+            pricer.quantum.quanta(t)
+            for t in (p.forward_ms, p.input_gradient_ms, p.weight_gradient_ms)
+        )
         for p in prices
     ]
     largest = max(-(-sum(times) // layout.pp), max(times))

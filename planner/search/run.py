@@ -287,9 +287,7 @@ class _Search:
 
     def _task(
         self, index: int, node_limit: int
-    ) -> tuple[
-        ChainProblem, tuple[int, ...], BottleneckSolution, int | None, int, float | None
-    ]:
+    ) -> tuple[ChainProblem, tuple[int, ...], BottleneckSolution, int | None, int, float | None]:
         upper: int | None = None
         if len(self.result.solved) >= self.keep and not self.exhaustive:
             threshold = self._threshold(self.keep)

@@ -187,7 +187,7 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
     if complete and product != gpus and not training.allow_fewer:
         raise LayoutError(
             f"{named} uses {product} of {gpus} GPUs",
-            fix=f"use dp={gpus // (product // (pins.dp or 1))}, or --allow-fewer to leave GPUs idle",
+            fix=f"use dp={gpus // (product // (pins.dp or 1))}, or --allow-fewer to idle some",
         )
     _check_batch(training)
 
@@ -241,7 +241,9 @@ def _nothing_legal(
             fix="use --allow-fewer to leave GPUs idle, or another number of nodes",
         )
     units = [dp * size for dp in data_degrees]
-    near = sorted({value for unit in units for value in (batch // unit * unit, -(-batch // unit) * unit)})
+    near = sorted(
+        {value for unit in units for value in (batch // unit * unit, -(-batch // unit) * unit)}
+    )
     below = [value for value in near if 0 < value < batch][-1:]
     above = [value for value in near if value > batch][:1]
     return LayoutError(

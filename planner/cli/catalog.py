@@ -1,0 +1,80 @@
+"""``planner catalog`` and ``planner schema``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from planner.cli.options import Format
+from planner.cli.output import print_view
+from planner.errors import InputError
+
+__all__ = ["catalog_command", "schema_command"]
+
+
+def catalog_command(name: str | None, format: Format) -> None:
+    """List the catalog, or show one entry with the sources of its figures."""
+    from planner.formats import catalog
+
+    if name is not None:
+        _show(name, format)
+        return
+    sections = {
+        "models": catalog.list_models(),
+        "clusters": catalog.list_clusters(),
+        "devices": catalog.list_devices(),
+    }
+    if format is Format.JSON:
+        document = {kind: [entry._asdict() for entry in rows] for kind, rows in sections.items()}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        return
+    from rich import box
+    from rich.table import Table
+
+    for kind, rows in sections.items():
+        table = Table(title=kind, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("name", no_wrap=True)
+        table.add_column("what", overflow="fold")
+        for entry in rows:
+            table.add_row(entry.name, entry.description)
+        print_view(table)
+
+
+def _show(name: str, format: Format) -> None:
+    from planner.errors import NotInCatalogError
+    from planner.formats import catalog
+
+    spec: object
+    try:
+        spec = catalog.load_model(name)
+    except NotInCatalogError as unknown:
+        try:
+            spec = catalog.load_cluster(name)
+        except InputError:
+            try:
+                spec = catalog.load_device(name)
+            except InputError:
+                raise unknown from None
+    from pydantic import BaseModel
+
+    assert isinstance(spec, BaseModel)
+    if format is Format.JSON:
+        sys.stdout.write(spec.model_dump_json(indent=2) + "\n")
+        return
+    import yaml
+
+    text = yaml.safe_dump(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    sys.stdout.write(text)
+
+
+def schema_command(what: str) -> None:
+    """Print a JSON schema."""
+    from planner.plans import Plan
+    from planner.specs import Cluster, Model, Training
+
+    kinds = {"plan": Plan, "model": Model, "cluster": Cluster, "training": Training}
+    kind = kinds.get(what)
+    if kind is None:
+        raise InputError("has no schema", value=what, expected=", ".join(kinds))
+    mode = "serialization" if what == "plan" else "validation"
+    sys.stdout.write(json.dumps(kind.model_json_schema(mode=mode), indent=2) + "\n")

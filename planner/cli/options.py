@@ -1,0 +1,133 @@
+"""Flags that commands share, and how their text becomes values."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from planner.errors import InputError
+from planner.specs import Precision, Recompute, Schedule, Sends
+from planner.units import parse_bandwidth, parse_bytes, parse_ms
+
+__all__ = [
+    "Format",
+    "bandwidth_option",
+    "bytes_option",
+    "milliseconds_option",
+    "parse_recompute",
+    "parse_schedules",
+    "seconds_option",
+]
+
+
+class Format(StrEnum):
+    """What is printed on standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="Tables for people or JSON.")]
+OutputOption = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the plan as JSON.")
+]
+TimeLimitOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Wall clock, as 30s; best so far is returned.")
+]
+WorkLimitOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Branch-and-bound nodes a layout (deterministic)."),
+]
+PrecisionOption = Annotated[
+    Precision | None, typer.Option(help="Number format; the default is bf16 or the profile's.")
+]
+OptimizerChoice = StrEnum("OptimizerChoice", {"ADAM": "adam", "SGD": "sgd", "NONE": "none"})
+OptimizerOption = Annotated[OptimizerChoice, typer.Option(help="Whose states are kept.")]
+RecomputeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="MODES",
+        help="Comma list each stage may choose from: none, selective, full, layers; or auto.",
+    ),
+]
+SendsOption = Annotated[Sends, typer.Option(help="Do pipeline sends run beside compute?")]
+
+LATER_SCHEDULES = (
+    "naive", "1f1b-eager", "pipedream", "pipedream-2bw", "interleaved", "looped-bfs", "zb-h1",
+    "zb-h2", "zb-auto", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v",
+    "chimera",
+)  # fmt: skip
+
+
+def parse_schedules(text: str) -> tuple[Schedule, ...]:
+    """Schedules to choose from: ``auto`` or a comma list.
+
+    Raises
+    ------
+    InputError
+        An unknown name, or a known schedule that this version does not simulate.
+    """
+    if text == "auto":
+        return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
+    found: list[Schedule] = []
+    for name in text.split(","):
+        word = name.strip().lower()
+        if word in LATER_SCHEDULES:
+            raise InputError(
+                "is a schedule that this version does not simulate",
+                value=word,
+                expected="1f1b, gpipe or auto",
+            )
+        try:
+            schedule = Schedule(word)
+        except ValueError:
+            raise InputError("is no schedule", value=word, expected="1f1b, gpipe or auto") from None
+        if schedule not in found:
+            found.append(schedule)
+    return tuple(found)
+
+
+def parse_recompute(text: str) -> tuple[Recompute, ...] | None:
+    """Recompute modes of a comma list; None for ``auto``."""
+    if text == "auto":
+        return None
+    found: list[Recompute] = []
+    for name in text.split(","):
+        try:
+            mode = Recompute(name.strip().lower())
+        except ValueError:
+            raise InputError(
+                "is no recompute mode",
+                value=name.strip(),
+                expected="none, selective, full, layers or auto",
+            ) from None
+        if mode not in found:
+            found.append(mode)
+    return tuple(sorted(found, key=list(Recompute).index))
+
+
+def bytes_option(text: str | None) -> int | None:
+    """``80GiB`` to bytes; None stays None."""
+    return None if text is None else parse_bytes(text)
+
+
+def bandwidth_option(text: str | None) -> float | None:
+    """``25GB/s`` to bytes per second; None stays None."""
+    return None if text is None else parse_bandwidth(text)
+
+
+def milliseconds_option(text: str | None) -> float:
+    """``5us`` to milliseconds; None is 0."""
+    return 0.0 if text is None else parse_ms(text)
+
+
+def seconds_option(text: str | None) -> float | None:
+    """``30s`` to seconds; None stays None."""
+    if text is None:
+        return None
+    value = parse_ms(text) / 1e3
+    if value <= 0:
+        raise InputError("is no time limit", value=text, expected="a duration > 0")
+    return value

@@ -1,0 +1,158 @@
+"""``planner profile check|convert|from-config``."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from planner.cli.options import Format, FormatOption, PrecisionOption
+from planner.errors import InputError
+
+__all__ = ["profile_app"]
+
+profile_app = typer.Typer(
+    help="Check, convert and make layer profiles.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+SourceArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="Profile CSV, graph.txt, config.json, or -.")
+]
+CsvOutputOption = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
+]
+
+
+@profile_app.command()
+def check(
+    file: SourceArgument,
+    precision: PrecisionOption = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Read a profile, say what it holds and what is odd about it."""
+    from planner.cli.output import print_view
+    from planner.formats.models import read_model
+    from planner.graph import contract
+
+    model, warnings = read_model(file, stdin=sys.stdin, precision=precision)
+    chain = contract(model)
+    rows = [row for layer in model.layers for row in layer.costs]
+    first_rows = [layer.costs[0] for layer in model.layers if layer.costs]
+    facts: dict[str, object] = {
+        "name": model.name,
+        "layers": len(model.layers),
+        "rows": len(rows),
+        "blocks": len(chain.blocks),
+        "chain": chain.is_chain,
+        "splittable_blocks": [chain.names[block] for block in chain.splittable],
+        "tp": sorted({row.tp for row in rows}),
+        "microbatch_size": sorted({row.microbatch_size for row in rows}),
+        "devices": sorted({row.device for row in rows if row.device}),
+        "precision": model.precision.value,
+        "forward_ms": sum(
+            layer.costs[0].forward_ms or 0.0 for layer in model.layers if layer.costs
+        ),
+        "backward_ms": sum(
+            layer.costs[0].backward_ms or 0.0 for layer in model.layers if layer.costs
+        ),
+        "parameter_bytes": sum(
+            layer.costs[0].parameter_bytes for layer in model.layers if layer.costs
+        ),
+        "notes": list(chain.notes),
+        "warnings": list(warnings),
+    }
+    if format is Format.JSON:
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        return
+    from rich.table import Table
+
+    from planner.units import format_bytes, format_ms
+
+    facts["forward_ms"] = format_ms(float(str(facts["forward_ms"])))
+    facts["backward_ms"] = format_ms(float(str(facts["backward_ms"])))
+    facts["parameter_bytes"] = format_bytes(float(str(facts["parameter_bytes"])))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        if value in ([], None):
+            continue
+        shown = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), shown)
+    print_view(table)
+
+
+@profile_app.command()
+def convert(
+    file: SourceArgument,
+    output: CsvOutputOption = None,
+    precision: PrecisionOption = None,
+) -> None:
+    """Write any measured profile (PipeDream graph.txt, another CSV) as a profile CSV."""
+    from planner.cli.output import read_model_argument
+
+    model = read_model_argument(file, precision=precision, sequence_length=None)
+    if model.is_analytic:
+        raise InputError(
+            "has shapes, not times",
+            value=file,
+            fix="use planner profile from-config with --cluster",
+        )
+    _write(model, output)
+
+
+@profile_app.command("from-config")
+def from_config(
+    config: SourceArgument,
+    cluster: Annotated[str, typer.Option(help="Whose GPU prices the layers.")],
+    seq_len: Annotated[int | None, typer.Option(min=1)] = None,
+    tp: Annotated[str, typer.Option(help="Comma list of tensor degrees.")] = "1",
+    microbatch_size: Annotated[str, typer.Option(help="Comma list of micro-batch sizes.")] = "1",
+    precision: PrecisionOption = None,
+    output: CsvOutputOption = None,
+) -> None:
+    """Price a config.json (or catalog model) layer by layer and write a profile CSV."""
+    from planner import api
+    from planner.cli.output import read_model_argument
+    from planner.studies.profiles import formula_profile
+
+    model = read_model_argument(config, precision=precision, sequence_length=seq_len)
+    if not model.is_analytic:
+        raise InputError("is a profile already", value=config, fix="use planner profile convert")
+    profile = formula_profile(
+        model,
+        api.load_cluster(cluster),
+        sequence_length=seq_len,
+        tensor_degrees=_counts(tp, "--tp"),
+        microbatch_sizes=_counts(microbatch_size, "--microbatch-size"),
+    )
+    _write(profile, output)
+
+
+def _counts(text: str, flag: str) -> list[int]:
+    try:
+        values = [int(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if not values or min(values) < 1:
+        raise InputError(f"is no list for {flag}", value=text, expected="whole numbers, as 1,2,4")
+    return values
+
+
+def _write(model: object, output: str | None) -> None:
+    from planner.cli.output import write_text
+    from planner.formats.profile_csv import write_profile
+    from planner.specs import Model
+
+    assert isinstance(model, Model)
+    stream = io.StringIO()
+    write_profile(model, stream)
+    if output is None or output == "-":
+        sys.stdout.write(stream.getvalue())
+    else:
+        write_text(output, stream.getvalue())

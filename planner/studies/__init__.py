@@ -1,0 +1,1 @@
+"""Questions asked of many prices or plans at once."""
