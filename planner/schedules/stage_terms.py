@@ -8,7 +8,7 @@ the least largest term over all cuts is a chain bottleneck problem.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ class StageTerms:
             b = b + eb[:-1, :, None]
             ef, eb = np.zeros_like(ef), np.zeros_like(eb)
         self.forward, self.backward = f, b
-        self._edge_forward, self._edge_backward = ef, eb
+        self.edge_forward, self.edge_backward = ef, eb
         self.optimizer = prices.update[end] - prices.update[start]
         self.reduction = prices.exposed_reduction(start, end)
         self._terms(stage)
@@ -85,9 +85,9 @@ class StageTerms:
     def _terms(self, stage: I64) -> None:
         f, b = self.forward, self.backward
         t = f + b
-        both = self._edge_forward + self._edge_backward
+        both = self.edge_forward + self.edge_backward
         before = self.shortest_before(t, both)[:-1, :, None]
-        forward_before = self.shortest_before(f, self._edge_forward)[:-1, :, None]
+        forward_before = self.shortest_before(f, self.edge_forward)[:-1, :, None]
         after = self.shortest_after(t, both)[1:, None, :]
         first = self.possible[0]
         if not first.any():
@@ -177,6 +177,21 @@ class StageTerms:
             x = int(choice[i, x])
             cuts.append(int(self.position[i + 1, x]))
         return tuple(cuts)
+
+    def below(
+        self, candidates: Sequence[tuple[int, ...]], limit: int | None
+    ) -> list[tuple[int, ...]]:
+        """The candidates inside the windows whose terms do not reach ``limit``."""
+        if self.empty or not candidates:
+            return []
+        cuts = np.array(candidates, np.int64)
+        inside = np.all((self.low <= cuts) & (cuts <= self.high), axis=1)
+        offset = np.clip(cuts - self.low, 0, self.position.shape[1] - 1)
+        stage = np.arange(self.stages)[None, :]
+        primary = self.primary[stage, offset[:, :-1], offset[:, 1:]].max(1)
+        total = primary + self.secondary[stage, offset[:, :-1], offset[:, 1:]].max(1)
+        good = inside & (total < (UNREACHABLE if limit is None else limit))
+        return [cuts for cuts, keep in zip(candidates, good.tolist(), strict=True) if keep]
 
     def bound(
         self, meet: Callable[[tuple[int, ...]], int | None] | None = None

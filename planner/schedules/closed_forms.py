@@ -1,0 +1,109 @@
+"""Closed forms of pipeline schedules: textbook fractions, and estimates that only rank.
+
+None of these is a bound: the popular form exceeds the simulated 1F1B in most uneven cases and
+misses waiting for edges altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "bubble_of_equal_stages",
+    "equal_stage_steps",
+    "popular_makespan",
+    "steady_period",
+    "utilisation_of_equal_stages",
+]
+
+I64 = NDArray[np.int64]
+
+
+def bubble_of_equal_stages(num_stages: int, num_microbatches: int) -> Fraction:
+    """Idle share of the makespan, (P-1)/(M+P-1), for GPipe and 1F1B (Huang et al. 2019, 2.3).
+
+    Examples
+    --------
+    >>> bubble_of_equal_stages(4, 8), bubble_of_equal_stages(4, 4)
+    (Fraction(3, 11), Fraction(3, 7))
+    """
+    return Fraction(num_stages - 1, num_microbatches + num_stages - 1)
+
+
+def utilisation_of_equal_stages(num_stages: int, num_microbatches: int) -> Fraction:
+    """Busy share of the makespan, M/(M+P-1); 1/P with a single micro-batch.
+
+    Examples
+    --------
+    >>> utilisation_of_equal_stages(4, 1)
+    Fraction(1, 4)
+    """
+    return Fraction(num_microbatches, num_microbatches + num_stages - 1)
+
+
+def equal_stage_steps(num_stages: int, num_microbatches: int) -> int:
+    """Steps of a GPipe timeline whose F and B take one step each, 2 (M + P - 1).
+
+    Examples
+    --------
+    >>> equal_stage_steps(4, 8)
+    22
+    """
+    return 2 * (num_microbatches + num_stages - 1)
+
+
+def popular_makespan(
+    stage_times: Sequence[int] | I64, num_microbatches: int, edge_roundtrip_total: int = 0
+) -> int:
+    """The popular estimate sum t + edges + (M-1) max t. It ranks; it bounds nothing.
+
+    Parameters
+    ----------
+    stage_times
+        t = f + b of each rank.
+    edge_roundtrip_total
+        Sum over boundaries of forward and backward edge costs.
+
+    Examples
+    --------
+    1F1B simulates to 240 here, GPipe to 249 (light stages hide behind a heavy first one).
+
+    >>> popular_makespan([30, 3, 3, 3], 8)
+    249
+    """
+    times = [int(t) for t in stage_times]
+    return sum(times) + int(edge_roundtrip_total) + (num_microbatches - 1) * max(times)
+
+
+def steady_period(
+    stage_times: Sequence[int],
+    edge_forward: Sequence[int],
+    edge_backward: Sequence[int],
+) -> Fraction:
+    """Time between micro-batches of 1F1B in the steady state, overlapped sends.
+
+    The largest cycle mean of the order's max-plus graph: max over windows s..q of
+    (sum_{s..q} t + inner edges both ways) / (q-s+1). A closed walk visits F and B of a rank
+    equally often and its level sets are windows, so no other cycle is larger. Without edges it
+    is max t; with equal stages and edges c it is t + 2c(P-1)/P.
+
+    Examples
+    --------
+    >>> steady_period([3, 3, 3, 3], [1, 1, 1], [1, 1, 1])
+    Fraction(9, 2)
+    >>> steady_period([3, 7, 3], [0, 0], [0, 0])
+    Fraction(7, 1)
+    """
+    best = Fraction(0)
+    for first in range(len(stage_times)):
+        inside = 0
+        for last in range(first, len(stage_times)):
+            inside += stage_times[last]
+            if last > first:
+                inside += edge_forward[last - 1] + edge_backward[last - 1]
+            best = max(best, Fraction(inside, last - first + 1))
+    return best

@@ -1,0 +1,182 @@
+"""Branch and bound over prefixes of the cuts, many nodes a numpy call.
+
+A node fixes the first stages. Its bound is the larger of the stage terms along the prefix and
+the least largest terms after it, and of a simulation of the fixed ranks alone whose last F
+comes back no sooner than the rest of the chain takes at least
+(:func:`~planner.schedules.simulate.simulate_many` with later ranks). Both hold for every
+completion of the prefix. At the last stage the simulation is the value itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.schedules.prices import UNREACHABLE
+from planner.schedules.simulate import simulate_many
+from planner.schedules.stage_terms import StageTerms
+from planner.specs import Schedule
+
+__all__ = ["BranchResult", "branch_and_bound", "late"]
+
+I64 = NDArray[np.int64]
+
+_BATCH = 128
+
+
+@dataclass(frozen=True)
+class BranchResult:
+    """``bound``: no cut is below it (at most the best value); ``nodes``: prefixes bounded."""
+
+    bound: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """K prefixes of the same depth d: offsets (K, d+1) into the windows, and their bounds."""
+
+    offsets: I64
+    bounds: I64
+
+
+def late(deadline: float | None) -> bool:
+    """Whether the instant of ``time.monotonic()`` has passed."""
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def branch_and_bound(
+    terms: StageTerms,
+    limit: int,
+    meet: Callable[[Sequence[tuple[int, ...]]], int | None],
+    node_limit: int,
+    deadline: float | None = None,
+) -> BranchResult:
+    """Search all cuts inside the windows of ``terms`` for values below ``limit``.
+
+    Parameters
+    ----------
+    meet
+        Evaluates full cut vectors and returns the new limit.
+    node_limit
+        Prefixes to bound at most; what is left open then decides the returned bound.
+    """
+    if terms.empty:
+        return BranchResult(limit, 0)
+    search = _Nodes(terms)
+    stack = [_Batch(np.zeros((1, 1), np.int64), np.zeros(1, np.int64))]
+    nodes = 0
+    while stack and nodes < node_limit and not late(deadline):
+        batch = stack.pop()
+        keep = batch.bounds < limit
+        if not keep.any():
+            continue
+        children = search.expand(_Batch(batch.offsets[keep], batch.bounds[keep]), limit)
+        nodes += search.bounded
+        if not len(children.bounds):
+            continue
+        if children.offsets.shape[1] == terms.stages + 1:
+            order = np.argsort(children.bounds, kind="stable")
+            cuts = np.take_along_axis(
+                terms.position, children.offsets[order].T, axis=1
+            ).T  # (K, P+1)
+            # Leaves carry their exact value; only the best can matter.
+            least = children.bounds[order[0]]
+            ties = int((children.bounds == least).sum())
+            now = meet([tuple(row) for row in cuts[: min(ties, 16)].tolist()])
+            limit = limit if now is None else min(limit, now)
+            continue
+        order = np.argsort(children.bounds, kind="stable")
+        parts = range(0, len(order), _BATCH)
+        for first in reversed(parts):
+            chosen = order[first : first + _BATCH]
+            stack.append(_Batch(children.offsets[chosen], children.bounds[chosen]))
+    left = [int(batch.bounds.min()) for batch in stack]
+    return BranchResult(min([limit, *left]), nodes)
+
+
+class _Nodes:
+    """What bounds of prefixes are made of."""
+
+    def __init__(self, terms: StageTerms) -> None:
+        self.terms = terms
+        self.bounded = 0
+        both = terms.edge_forward + terms.edge_backward
+        time_of = terms.forward + terms.backward
+        self.rest = terms.shortest_after(time_of, both)
+        self.primary_after = terms.largest_after(terms.primary)
+        self.secondary_after = terms.largest_after(terms.secondary)
+        self.optimizer_after = terms.largest_after(
+            np.where(terms.possible, terms.optimizer, UNREACHABLE)
+        )
+        if terms.prices.schedule is Schedule.GPIPE:
+            self.forward_after, self.backward_after = (
+                terms.largest_after(np.where(terms.possible, cell, UNREACHABLE))
+                for cell in (terms.forward, terms.backward)
+            )
+
+    def expand(self, batch: _Batch, limit: int) -> _Batch:
+        """Children of a batch whose bound is below the limit, one stage deeper."""
+        terms = self.terms
+        depth = batch.offsets.shape[1] - 1
+        ends = np.arange(terms.position.shape[1])[None, :]
+        at = batch.offsets[:, -1:]
+        rank = np.arange(depth)[None, :]
+        along = (rank, batch.offsets[:, :-1], batch.offsets[:, 1:])
+        primary = np.maximum(terms.primary[depth, at, ends], self.primary_after[depth + 1, ends])
+        secondary = np.maximum(
+            terms.secondary[depth, at, ends], self.secondary_after[depth + 1, ends]
+        )
+        if depth:
+            primary = np.maximum(primary, terms.primary[along].max(1)[:, None])
+            secondary = np.maximum(secondary, terms.secondary[along].max(1)[:, None])
+        bound = np.maximum(primary + secondary, batch.bounds[:, None])
+        parent, end = np.nonzero((bound < limit) & (primary < UNREACHABLE))
+        self.bounded = len(parent)
+        offsets = np.concatenate([batch.offsets[parent], end[:, None]], axis=1)
+        bounds = bound[parent, end]
+        # One rank alone is its own term; deeper prefixes are worth a simulation.
+        if len(parent) and (depth > 0 or terms.stages == 1):
+            bounds = np.maximum(bounds, self._simulated(offsets))
+            keep = bounds < limit
+            offsets, bounds = offsets[keep], bounds[keep]
+        return _Batch(offsets, bounds)
+
+    def _simulated(self, offsets: I64) -> I64:
+        """Step value that the prefix alone enforces; the value itself for full cuts."""
+        terms, prices = self.terms, self.terms.prices
+        known = offsets.shape[1] - 1
+        rank = np.arange(known)[None, :]
+        cells = (rank, offsets[:, :-1], offsets[:, 1:])
+        f, b = terms.forward[cells], terms.backward[cells]
+        cut = np.arange(1, known)[None, :]
+        ef = terms.edge_forward[cut, offsets[:, 1:-1]]
+        eb = terms.edge_backward[cut, offsets[:, 1:-1]]
+        last = offsets[:, -1]
+        rest = self.rest[known, last]
+        finish = simulate_many(
+            prices.schedule,
+            f,
+            b,
+            ef,
+            eb,
+            terms.microbatches,
+            later_ranks=terms.stages - known,
+            turnaround=rest,
+        )
+        ends = (finish + terms.reduction[cells]).max(1)
+        if prices.schedule is Schedule.GPIPE:
+            # Later stages may set either pace.
+            whole = f.sum(1) + b.sum(1) + ef.sum(1) + eb.sum(1) + rest
+            pace = np.maximum(f.max(1), self.forward_after[known, last])
+            pace = pace + np.maximum(b.max(1), self.backward_after[known, last])
+            ends = np.maximum(
+                ends, whole + (terms.microbatches - 1) * pace + terms.reduction[cells][:, 0]
+            )
+        optimizer = np.maximum(terms.optimizer[cells].max(1), self.optimizer_after[known, last])
+        value: I64 = ends + optimizer + prices.fixed_tail
+        return value

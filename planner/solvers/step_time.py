@@ -1,0 +1,237 @@
+"""Least simulated step time over all cuts of a chain, proven where it can be.
+
+1. Seeds (cuts that other solvers found) are simulated; the best is the incumbent.
+2. The bound's own optimum over all cuts below the incumbent
+   (:meth:`~planner.schedules.stage_terms.StageTerms.bound`) is found and simulated. Usually the
+   two values meet: one simulation proves the plan.
+3. Otherwise neighbours of the incumbent are tried, then a branch and bound over prefixes of the
+   cuts closes the gap or leaves it (:mod:`planner.solvers.step_search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.errors import PlannerError
+from planner.schedules.bounds import root_bound
+from planner.schedules.prices import UNREACHABLE, CutValues, prices_of
+from planner.schedules.stage_terms import StageTerms
+from planner.schedules.step import evaluate_cuts
+from planner.solvers.step_search import branch_and_bound, late
+
+__all__ = ["StepSolution", "solve_step_time"]
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StepSolution:
+    """The best cut found and what is proved about all cuts. Times are quanta."""
+
+    cuts: tuple[int, ...] | None
+    """None when nothing was found (infeasible, or nothing below ``upper_bound``)."""
+    choices: tuple[RecomputeChoice, ...]
+    value: int | None
+    makespan: int | None
+    bottleneck: int | None
+    bound: int
+    """No cut has a smaller step value than this; at most ``value``."""
+    proven: bool
+    """``value == bound``."""
+    infeasible: bool
+    """No cut with P non-empty stages is allowed and fits."""
+    simulations: int
+    nodes: int
+    bound_kind: str
+    """``interval_dp``: ``root_bound(problem, upper_bound=witness["upper_bound"])`` is at least
+    ``bound``. ``branch_and_bound``: enumeration on top of it. ``none``: infeasible."""
+    witness: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Incumbent:
+    """The best of the cuts met so far, ties broken in the project's order."""
+
+    def __init__(self, problem: ChainProblem, upper_bound: int | None) -> None:
+        self.prices = prices_of(problem)
+        self.outside = upper_bound
+        self.key: tuple[int, int, int, int, tuple[int, ...]] | None = None
+        self.met: set[tuple[int, ...]] = set()
+        self.simulations = 0
+
+    @property
+    def limit(self) -> int | None:
+        """Values at or above this do not matter."""
+        options = [x for x in (self.outside, self.key and self.key[0]) if x is not None]
+        return min(options) if options else None
+
+    @property
+    def cuts(self) -> tuple[int, ...] | None:
+        return self.key[4] if self.key else None
+
+    def offer(self, candidates: Sequence[tuple[int, ...]]) -> int | None:
+        """Simulate the candidates that were not met before; returns :attr:`limit`."""
+        fresh = [cuts for cuts in dict.fromkeys(candidates) if cuts not in self.met]
+        if fresh:
+            self.met.update(fresh)
+            self.simulations += len(fresh)
+            self._take(self.prices.evaluate(np.array(fresh, np.int64)))
+        return self.limit
+
+    def _take(self, values: CutValues) -> None:
+        real = values.value < UNREACHABLE
+        if not real.any():
+            return
+        least = int(values.value[real].min())
+        for k in np.flatnonzero(values.value == least).tolist():
+            key = (
+                least,
+                int(values.bottleneck[k]),
+                -int(values.lightest[k]),
+                int(values.peak_bytes[k]),
+                tuple(values.cuts[k].tolist()),
+            )
+            if self.key is None or key < self.key:
+                self.key = key
+
+
+def solve_step_time(
+    problem: ChainProblem,
+    *,
+    seeds: Sequence[Sequence[int]] = (),
+    upper_bound: int | None = None,
+    node_limit: int = 20000,
+    deadline: float | None = None,
+) -> StepSolution:
+    """Minimise the step value over all cuts with exactly P non-empty stages.
+
+    Parameters
+    ----------
+    problem
+        The priced chain.
+    seeds
+        Cut vectors (P+1 positions) worth simulating first; impossible ones are ignored.
+    upper_bound
+        Give up once the bound reaches it: better answers are known elsewhere.
+    node_limit
+        Nodes of the branch and bound; 0 leaves the gap of the root bound. The answer is a
+        deterministic function of the problem, seeds, ``upper_bound`` and this limit.
+    deadline
+        Instant of ``time.monotonic()`` to stop at with what is proved by then.
+
+    Returns
+    -------
+    The best cut met, and a bound that holds for every cut (or equals ``upper_bound`` when
+    nothing below that exists).
+    """
+    best = _Incumbent(problem, upper_bound)
+    shaped = [tuple(int(c) for c in seed) for seed in seeds]
+    best.offer([cuts for cuts in shaped if _is_cut(problem, cuts)])
+    if best.limit is None:
+        found, cuts = root_bound(problem)
+        if found is None or cuts is None:
+            return _infeasible(best)
+        best.offer([cuts])
+        if best.key is not None and best.key[0] == found:
+            return _solution(problem, best, found, 0, "interval_dp")
+    bound, terms = _root(problem, best, 0)
+    if not _open(best, bound) or node_limit <= 0 or late(deadline):
+        return _solution(problem, best, bound, 0, "interval_dp")
+    if _climb(best, terms, deadline):
+        bound, terms = _root(problem, best, bound)
+    if not _open(best, bound):
+        return _solution(problem, best, bound, 0, "interval_dp")
+    limit = best.limit
+    if limit is None:
+        raise PlannerError("the branch and bound needs a value to beat")
+    result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
+    return _solution(problem, best, max(bound, result.bound), result.nodes, "branch_and_bound")
+
+
+def _is_cut(problem: ChainProblem, cuts: tuple[int, ...]) -> bool:
+    return (
+        len(cuts) == problem.num_stages + 1
+        and cuts[0] == 0
+        and cuts[-1] == problem.num_blocks
+        and all(a < b for a, b in pairwise(cuts))
+    )
+
+
+def _open(best: _Incumbent, bound: int) -> bool:
+    return best.limit is not None and bound < best.limit
+
+
+def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, StageTerms]:
+    """Bound over everything below the incumbent, meeting the bound's own optima on the way."""
+    while True:
+        limit = best.limit
+        if limit is None:
+            raise PlannerError("the root bound needs a value to beat")
+        terms = StageTerms(problem, limit - 1)
+        found, _ = terms.bound(lambda cuts: best.offer([cuts]))
+        bound = max(bound, limit if found is None else min(found, limit))
+        now = best.limit
+        if now is None or now >= limit or bound >= now:
+            return bound, terms
+
+
+def _climb(best: _Incumbent, terms: StageTerms, deadline: float | None) -> bool:
+    """Move single cuts of the best while that helps; True when it did."""
+    improved = False
+    while best.cuts is not None and not late(deadline):
+        cuts = best.cuts
+        around = []
+        for i in range(1, len(cuts) - 1):
+            for move in (-1, 1):
+                moved = (*cuts[:i], cuts[i] + move, *cuts[i + 1 :])
+                if moved[i - 1] < moved[i] < moved[i + 1]:
+                    around.append(moved)
+        hopeful = terms.below(around, best.limit) if around else []
+        before = best.key
+        best.offer(hopeful)
+        if best.key == before or before is None or best.key is None:
+            break
+        improved |= best.key[0] < before[0]
+        if best.key[0] == before[0]:
+            break
+    return improved
+
+
+def _infeasible(best: _Incumbent) -> StepSolution:
+    return StepSolution(
+        None, (), None, None, None, UNREACHABLE, False, True, best.simulations, 0, "none"
+    )
+
+
+def _solution(
+    problem: ChainProblem, best: _Incumbent, bound: int, nodes: int, kind: str
+) -> StepSolution:
+    if best.key is None:
+        return StepSolution(
+            None, (), None, None, None, bound, False, False, best.simulations, nodes, kind,
+            {"upper_bound": bound},
+        )  # fmt: skip
+    plain = evaluate_cuts(problem, best.key[4])
+    if plain is None or plain.value != best.key[0]:
+        raise PlannerError("the array prices disagree with the plain evaluation of a cut")
+    bound = min(bound, plain.value)
+    limit = plain.value if best.outside is None else min(plain.value, best.outside)
+    return StepSolution(
+        cuts=plain.cuts,
+        choices=plain.choices,
+        value=plain.value,
+        makespan=plain.makespan,
+        bottleneck=plain.bottleneck,
+        bound=bound,
+        proven=bound == plain.value,
+        infeasible=False,
+        simulations=best.simulations,
+        nodes=nodes,
+        bound_kind=kind,
+        witness={"upper_bound": limit},
+    )
