@@ -88,6 +88,13 @@ def solve_bottleneck(
         if bound > upper:
             return None
         lower = bound
+    if compiled and tables.inclusion_monotone:
+        pack = chain_kernels.packed(tables)
+        value, tests, priced = chain_kernels.kernels().reachable_sets(*pack, lower, upper)
+        if value >= INFINITE:
+            return None
+        cuts = tuple(pack.cuts.tolist())
+        return BottleneckSolution(cuts, value, value, True, probes + tests, states + priced)
     return _within_windows(problem, lower, upper, probes, states, deadline, compiled)
 
 

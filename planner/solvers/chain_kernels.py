@@ -22,10 +22,10 @@ __all__ = ["Kernels", "Packed", "kernels", "numba_installed", "packed"]
 I64 = NDArray[np.int64]
 
 # Rows of Packed.rows before the extras, the kept bytes and the edge prices.
-_COMPUTE, _STATIC, _LEGAL, _ABLE, _LOG, _EXTRA = 0, 1, 2, 3, 4, 5
+_COMPUTE, _STATIC, _LEGAL, _ABLE, _LOG, _AFTER, _LEAST_KEPT, _EXTRA = range(8)
 # Entries of Packed.info.
-_STAGES, _MODES, _LAYERS, _BASE, _EXACT, _NONE, _FULL, _ALL_LEGAL = range(8)
-_INFO = 8
+_STAGES, _MODES, _LAYERS, _BASE, _EXACT, _NONE, _FULL, _ALL_LEGAL, _SHARED = range(9)
+_INFO = 9
 # Columns of Packed.stages.
 _ROOM, _FLIGHT, _IN, _OUT, _LOW, _HIGH, _BINDS, _LEAST_IN = range(8)
 
@@ -34,8 +34,9 @@ class Packed(NamedTuple):
     """A problem as the kernels read it."""
 
     rows: I64
-    """(R, N+1): compute, static, legal position before, recomputable, floor(log2), then per
-    mode the extras, per mode the kept bytes, and per tier the edge prices (last row: zero)."""
+    """(R, N+1): compute, static, legal position before, recomputable, floor(log2), legal position
+    after, fewest kept bytes, then per mode the extras, per mode the kept bytes, and per tier
+    the edge prices (last row: zero)."""
     stages: I64
     """(P, 8): room, in flight, edge row in, edge row out, window of the end, binds, cheapest in."""
     sparse: I64
@@ -52,6 +53,8 @@ class Kernels(NamedTuple):
 
     greedy: Callable[..., tuple[int, int, int, int]]
     """(packed.., lower, upper) -> value, bound, probes, states; cuts in ``packed.cuts``."""
+    reachable_sets: Callable[..., tuple[int, int, int]]
+    """(packed.., lower, upper) -> value, probes, states; cuts in ``packed.cuts``."""
     least_bottleneck: Callable[..., tuple[int, int]]
     """(packed.., low, high, limit) -> value, pairs; cuts in ``packed.cuts``."""
     least_sum: Callable[..., tuple[int, int, int]]
@@ -79,6 +82,8 @@ def _pack(tables: ChainTables) -> Packed:
     rows[_COMPUTE] = tables.compute
     rows[_STATIC] = tables.static
     rows[_LEGAL] = tables.legal_before
+    rows[_AFTER] = tables.legal_after
+    rows[_LEAST_KEPT] = tables.least_kept
     rows[_ABLE, :count] = tables.recomputable
     rows[_LOG, 1:] = np.log2(np.arange(1, count + 1) + 0.5).astype(np.int64)
     levels = int(rows[_LOG, count]) + 1
@@ -118,6 +123,7 @@ def _pack(tables: ChainTables) -> Packed:
     info[:_INFO] = (
         stages, modes, tables.layers, base, exact, position.get(Recompute.NONE, 0),
         position.get(Recompute.FULL, 0), tables.all_legal,
+        sum(pair.shared_bytes for pair in tables.tied),
     )  # fmt: skip
     info[_INFO:] = [mode.mode in tables.allowed_modes for mode in tables.modes]
     tied = np.array(tables.tied, np.int64).reshape(len(tables.tied), 3)
@@ -305,6 +311,139 @@ def kernels() -> Kernels:
         return high, high, probes, states
 
     @compiled
+    def narrowed(rows, stages, info, limit, low, high):  # type: ignore[no-untyped-def]
+        """ChainTables.windows; False if a window is empty."""
+        number, count = info[_STAGES], rows.shape[1] - 1
+        low[0] = high[0] = 0
+        for cut in range(1, number + 1):
+            low[cut], high[cut] = stages[cut - 1, _LOW], stages[cut - 1, _HIGH]
+        for forward in (True, False):
+            for turn in range(number):
+                stage = turn if forward else number - 1 - turn
+                flight = stages[stage, _FLIGHT]
+                spare = stages[stage, _ROOM] + info[_SHARED]
+                least_out = stages[stage + 1, _LEAST_IN] if stage + 1 < number else 0
+                allowance = limit - stages[stage, _LEAST_IN] - least_out
+                fixed = high[stage] if forward else low[stage + 1]
+                near = fixed
+                far = high[stage + 1] if forward else low[stage]
+                while near != far:
+                    # Halve towards the far end, which is right of ``near`` going forward.
+                    middle = (near + far + 1) >> 1 if forward else (near + far) >> 1
+                    start, end = (fixed, middle) if forward else (middle, fixed)
+                    held = rows[_STATIC, end] - rows[_STATIC, start]
+                    held += flight * (rows[_LEAST_KEPT, end] - rows[_LEAST_KEPT, start])
+                    fits = held <= spare and (
+                        rows[_COMPUTE, end] - rows[_COMPUTE, start] <= allowance
+                    )
+                    if fits:
+                        near = middle
+                    else:
+                        far = middle - 1 if forward else middle + 1
+                if forward:
+                    high[stage + 1] = rows[_LEGAL, near]
+                else:
+                    low[stage] = rows[_AFTER, near]
+                if low[stage + 1] > high[stage + 1] or low[stage] > high[stage]:
+                    return False
+        for cut in range(number - 1, -1, -1):
+            high[cut] = rows[_LEGAL, max(0, min(high[cut], high[cut + 1] - 1))]
+        for cut in range(1, number + 1):
+            low[cut] = rows[_AFTER, min(count, max(low[cut], low[cut - 1] + 1))]
+        for cut in range(number + 1):  # noqa: SIM110 - compiled
+            if low[cut] > high[cut]:
+                return False
+        return True
+
+    @compiled
+    def reachable_sets(rows, stages, sparse, tied, info, cuts, lower, upper):  # type: ignore[no-untyped-def]
+        number, count = info[_STAGES], rows.shape[1] - 1
+        low_cut, high_cut = np.zeros(number + 1, np.int64), np.zeros(number + 1, np.int64)
+        offsets = np.zeros(number + 2, np.int64)
+        stack = np.zeros(count + 1, np.int64)
+        origin = np.zeros(0, np.int64)
+        low, high = lower, upper + 1
+        limit, step = lower, 0
+        found = False
+        probes = states = 0
+        while low < high:
+            probes += 1
+            bid = infinite
+            good = found or narrowed(rows, stages, info, limit, low_cut, high_cut)
+            if good:
+                for cut in range(number + 1):
+                    offsets[cut + 1] = offsets[cut] + high_cut[cut] - low_cut[cut] + 1
+                if len(origin) < offsets[number + 1]:
+                    origin = np.zeros(2 * offsets[number + 1], np.int64)
+                origin[: offsets[number + 1]] = -1
+                origin[0] = 0
+                for stage in range(number):
+                    into, out = stages[stage, _IN], stages[stage, _OUT]
+                    first, following = low_cut[stage], low_cut[stage + 1]
+                    top, pushed = 0, first
+                    good = False
+                    for end in range(following, high_cut[stage + 1] + 1):
+                        # Starts kept: later ones first, each earlier one with a cheaper begin.
+                        while pushed < end and pushed <= high_cut[stage]:
+                            if origin[offsets[stage] + pushed - first] >= 0:
+                                begin = rows[_COMPUTE, pushed] - rows[into, pushed]
+                                while top > 0 and (
+                                    rows[_COMPUTE, stack[top - 1]] - rows[into, stack[top - 1]]
+                                    <= begin
+                                ):
+                                    top -= 1
+                                stack[top] = pushed
+                                top += 1
+                            pushed += 1
+                        if rows[_LEGAL, end] != end:
+                            continue
+                        need = rows[_COMPUTE, end] + rows[out, end] - limit
+                        offer = bid
+                        for index in range(top - 1, -1, -1):
+                            start = stack[index]
+                            states += 1
+                            begin = rows[_COMPUTE, start] - rows[into, start]
+                            if begin < need:
+                                offer = min(offer, need - begin + limit)
+                                continue
+                            cost = price(rows, stages, sparse, tied, info, stage, start, end)
+                            if cost <= limit:
+                                origin[offsets[stage + 1] + end - following] = start
+                                offer = bid
+                                good = True
+                                break
+                            if cost >= infinite:
+                                break
+                            offer = min(offer, cost)
+                        bid = offer
+                    if not good:
+                        break
+            if not good:
+                # The same positions are reached up to the bid, as long as the windows stay.
+                low = max(limit + 1, bid) if found else limit + 1
+                if found:
+                    limit = (low + high) // 2
+                else:
+                    limit = min(low + step, high - 1)
+                    step = max(1, lower >> 10, step * 2)
+                continue
+            found = True
+            cuts[number] = count
+            worst = 0
+            for stage in range(number - 1, -1, -1):
+                end = cuts[stage + 1]
+                start = origin[offsets[stage + 1] + end - low_cut[stage + 1]]
+                cuts[stage] = start
+                cost = price(rows, stages, sparse, tied, info, stage, start, end)
+                worst = max(worst, cost)
+            high = worst
+            limit = (low + high) // 2
+            # From here on the windows of the best value so far serve every smaller limit.
+            if low < high and not narrowed(rows, stages, info, high - 1, low_cut, high_cut):
+                break
+        return (high if found else infinite), probes, states
+
+    @compiled
     def least_bottleneck(rows, stages, sparse, tied, info, cuts, low, high, limit):  # type: ignore[no-untyped-def]
         number = info[_STAGES]
         offsets = np.zeros(number + 2, np.int64)
@@ -387,4 +526,4 @@ def kernels() -> Kernels:
                 cuts[cut - 1] = origin[offsets[cut] + cuts[cut] - low[cut]]
         return value, largest[offsets[number]], pairs
 
-    return Kernels(greedy, least_bottleneck, least_sum)
+    return Kernels(greedy, reachable_sets, least_bottleneck, least_sum)

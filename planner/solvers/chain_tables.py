@@ -8,6 +8,7 @@ Cut i lies between stages i-1 and i; its price depends on i through the link tie
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -208,6 +209,11 @@ class ChainTables:
             for flight, room in zip(self.in_flight, self.room, strict=True)
         ]
 
+    def _held_to(self, flight: int) -> Callable[[int], int]:
+        """Least bytes held up to a position with ``flight`` micro-batches (a bisection key)."""
+        static, kept = self.static, self.least_kept
+        return lambda position: static[position] + flight * kept[position]
+
     def windows(self, limit: int, spare_bytes: int = 0) -> CutWindows | None:
         """Windows that hold every cut vector whose bottleneck is at most ``limit``.
 
@@ -222,23 +228,17 @@ class ChainTables:
         stages, compute = self.num_stages, self.compute
         edges = [0, *self.least_edge, 0]
         shared = spare_bytes + sum(pair.shared_bytes for pair in self.tied)
-        memory: dict[int, list[int]] = {}
-        for stage in range(stages):
-            if not self.memory_can_bind[stage]:
-                continue
-            flight = self.in_flight[stage]
-            if flight not in memory:
-                memory[flight] = [
-                    a + flight * b for a, b in zip(self.static, self.least_kept, strict=True)
-                ]
+        static, kept = self.static, self.least_kept
         for i in range(1, stages + 1):
             start, stage = high[i - 1], i - 1
             allowance = limit - edges[i - 1] - edges[i]
             reach = min(high[i], bisect_right(compute, compute[start] + allowance) - 1)
-            if self.memory_can_bind[stage]:
-                held = memory[self.in_flight[stage]]
-                room = held[start] + self.room[stage] + shared
-                reach = min(reach, bisect_right(held, room) - 1)
+            if self.memory_can_bind[stage] and reach > start:
+                flight = self.in_flight[stage]
+                room = static[start] + flight * kept[start] + self.room[stage] + shared
+                if static[reach] + flight * kept[reach] > room:
+                    span = range(start, reach)
+                    reach = start + bisect_right(span, room, key=self._held_to(flight)) - 1
             if reach < low[i]:
                 return None
             high[i] = self.legal_before[reach]
@@ -248,9 +248,12 @@ class ChainTables:
             end, stage = low[i + 1], i
             allowance = limit - edges[i] - edges[i + 1]
             reach = max(low[i], bisect_left(compute, compute[end] - allowance))
-            if self.memory_can_bind[stage]:
-                held = memory[self.in_flight[stage]]
-                reach = max(reach, bisect_left(held, held[end] - self.room[stage] - shared))
+            if self.memory_can_bind[stage] and reach < end:
+                flight = self.in_flight[stage]
+                room = static[end] + flight * kept[end] - self.room[stage] - shared
+                if static[reach] + flight * kept[reach] < room:
+                    span = range(reach, end + 1)
+                    reach += bisect_left(span, room, key=self._held_to(flight))
             if reach > high[i]:
                 return None
             low[i] = self.legal_after[reach]
