@@ -59,30 +59,18 @@ def cuts_of(pricer: Pricer, plan: Plan) -> tuple[tuple[int, ...] | None, list[Vi
 
     for stage in plan.stages:
         if not stage.layers:
-            violations.append(
-                Violation(
-                    code="EMPTY_STAGE", message=f"stage {stage.rank} is empty", rank=stage.rank
-                )
-            )
+            complain("EMPTY_STAGE", f"stage {stage.rank} is empty", stage.rank)
         for name in stage.layers:
             if name not in known:
-                violations.append(
-                    Violation(
-                        code="UNKNOWN_LAYER",
-                        message=f"{name} is no layer of {model.name}",
-                        rank=stage.rank,
-                    )
-                )
+                complain("UNKNOWN_LAYER", f"{name} is no layer of {model.name}", stage.rank)
             elif name in holder:
                 message = f"{name} is on stages {holder[name]} and {stage.rank}"
                 complain("LAYER_TWICE", message, stage.rank)
             holder.setdefault(name, stage.rank)
     missing = [layer.name for layer in model.layers if layer.name not in holder]
     if missing:
-        shown = ", ".join(missing[:5]) + (
-            f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        )
-        violations.append(Violation(code="LAYER_MISSING", message=f"on no stage: {shown}"))
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        complain("LAYER_MISSING", f"on no stage: {', '.join(missing[:5])}{more}")
     if len(plan.stages) != plan.layout.pp:
         complain("STAGE_COUNT", f"{len(plan.stages)} stages for pp={plan.layout.pp}")
     if violations:

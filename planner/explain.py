@@ -94,7 +94,7 @@ def partition_misfit(
     pricer, layout = partition_question(model, setup, cluster)
     shortfall = least_shortfall(pricer.problem(layout))
     stages = _stages_at(pricer, layout, shortfall)
-    suggestions = []
+    suggestions: list[Suggestion] = []
     for change, arguments, changed in _partition_changes(setup, shortfall, pricer):
         if len(suggestions) >= _MOST_SUGGESTIONS:
             break
@@ -175,15 +175,13 @@ def plan_misfit(
     """The layout that comes closest to fitting, by how much it misses, and changes that fit."""
     layout, shortfall = _closest(pricer, space)
     stages = _stages_at(pricer, layout, shortfall)
-    suggestions = []
+    suggestions: list[Suggestion] = []
     for change, arguments, trial in _plan_changes(cluster, training):
         if len(suggestions) >= _MOST_SUGGESTIONS:
             break
         found = trial(model)
         if found is not None:
-            suggestions.append(
-                Suggestion(change=change, arguments=arguments, step_time_ms=found)
-            )
+            suggestions.append(Suggestion(change=change, arguments=arguments, step_time_ms=found))
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
 
 
@@ -281,9 +279,7 @@ def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | Non
 # --- shared ------------------------------------------------------------------------------------
 
 
-def _stages_at(
-    pricer: Pricer, layout: Layout, shortfall: Shortfall | None
-) -> tuple[Stage, ...]:
+def _stages_at(pricer: Pricer, layout: Layout, shortfall: Shortfall | None) -> tuple[Stage, ...]:
     if shortfall is None:
         return ()
     return unfitting_plan(pricer, layout, shortfall.cuts)
@@ -318,5 +314,3 @@ def _infeasible(
         short_bytes=shortfall.short_bytes,
         suggestions=suggestions,
     )
-
-

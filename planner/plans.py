@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-
 from planner.specs import Frozen, Objective, Origin, Recompute, Schedule, Sends, Tier
 
 __all__ = [
@@ -280,5 +279,3 @@ class Plan(Frozen):
     def to_json(self, indent: int | None = 2) -> str:
         """Canonical JSON: same plan, same bytes."""
         return self.model_dump_json(indent=indent) + "\n"
-
-

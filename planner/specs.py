@@ -221,9 +221,7 @@ class HeadShape(Frozen):
     """The matrix is the token embedding's; under pipelining it is stored on both ends."""
 
 
-LayerShape = Annotated[
-    BlockShape | EmbeddingShape | HeadShape, Field(discriminator="kind")
-]
+LayerShape = Annotated[BlockShape | EmbeddingShape | HeadShape, Field(discriminator="kind")]
 
 
 class Layer(Frozen):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -130,7 +130,7 @@ def plan(
         changes["nodes"] = nodes
     if price_per_gpu_hour is not None:
         changes["price_per_gpu_hour"] = price_per_gpu_hour
-    options: dict[str, object] = {"allow_fewer": True} if allow_fewer else {}
+    options: dict[str, Any] = {"allow_fewer": True} if allow_fewer else {}
     modes = parse_recompute(recompute)
     if modes is not None:
         options["recompute"] = modes
@@ -208,7 +208,7 @@ def partition(
     if len(schedules) > 1:
         raise InputError("is not one schedule", value=schedule, expected="1f1b or gpipe")
     modes = parse_recompute(recompute)
-    options: dict[str, object] = {} if modes is None else {"recompute": modes}
+    options: dict[str, Any] = {} if modes is None else {"recompute": modes}
     answer = api.partition(
         read_model_argument(profile, precision=precision, sequence_length=seq_len),
         stages,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Literal
 
 from planner.cli.options import Format
 from planner.cli.output import print_view
@@ -69,12 +70,20 @@ def _show(name: str, format: Format) -> None:
 
 def schema_command(what: str) -> None:
     """Print a JSON schema."""
+    from pydantic import BaseModel
+
     from planner.plans import Plan
     from planner.specs import Cluster, Model, Training
 
-    kinds = {"plan": Plan, "model": Model, "cluster": Cluster, "training": Training}
+    kinds: dict[str, type[BaseModel]] = {
+        "plan": Plan,
+        "model": Model,
+        "cluster": Cluster,
+        "training": Training,
+    }
     kind = kinds.get(what)
     if kind is None:
         raise InputError("has no schema", value=what, expected=", ".join(kinds))
+    mode: Literal["validation", "serialization"]
     mode = "serialization" if what == "plan" else "validation"
     sys.stdout.write(json.dumps(kind.model_json_schema(mode=mode), indent=2) + "\n")

@@ -54,15 +54,9 @@ def check(
         "microbatch_size": sorted({row.microbatch_size for row in rows}),
         "devices": sorted({row.device for row in rows if row.device}),
         "precision": model.precision.value,
-        "forward_ms": sum(
-            layer.costs[0].forward_ms or 0.0 for layer in model.layers if layer.costs
-        ),
-        "backward_ms": sum(
-            layer.costs[0].backward_ms or 0.0 for layer in model.layers if layer.costs
-        ),
-        "parameter_bytes": sum(
-            layer.costs[0].parameter_bytes for layer in model.layers if layer.costs
-        ),
+        "forward_ms": sum(row.forward_ms or 0.0 for row in first_rows),
+        "backward_ms": sum(row.backward_ms or 0.0 for row in first_rows),
+        "parameter_bytes": sum(row.parameter_bytes for row in first_rows),
         "notes": list(chain.notes),
         "warnings": list(warnings),
     }

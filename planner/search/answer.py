@@ -99,7 +99,7 @@ def _runners_up(
 ) -> tuple[Candidate, ...]:
     """The next best layouts that differ from those above in more than the schedule."""
     seen = {_shape(plan.layout)}
-    chosen = []
+    chosen: list[Candidate] = []
     for found in ranking:
         if len(chosen) >= count:
             break
