@@ -30,7 +30,7 @@ _NODE = re.compile(
     r"(?P<name>node(?P<number>[0-9]{1,9})) -- (?P<description>.*?) -- (?P<fields>.*)"
 )
 _EDGE = re.compile(r"(node[0-9]{1,9}) -- (node[0-9]{1,9})")
-_FIELD = re.compile(r"([a-z_]+)=(\[[^\]]*\]|[^,\[\]]*)(?:, | -- |$)")
+_FIELD = re.compile(r"([a-z_]+)=(\[[^\]]*\]|[^,\[\]]*?)(?:, | -- |$)")
 _FIELDS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _CLASS_NAME = re.compile(r"\w+")
 _MS = Unit(0, "ms", Decimal(1))
