@@ -6,7 +6,8 @@ The proofs stand in :mod:`~planner.schedules.order_bounds` (one pipeline) and
 
 from __future__ import annotations
 
-import numpy as np
+from bisect import bisect_right
+from itertools import pairwise
 
 from planner.cost.stage_table import ChainProblem
 from planner.schedules.order_bounds import layout_bound, makespan_bound, span_bound
@@ -50,7 +51,8 @@ def ceilings(problem: ChainProblem) -> list[int | None]:
     """Growing guesses of the best value, ending with None (no limit)."""
     prices = prices_of(problem)
     total_f, total_b = int(prices.forward[-1]), int(prices.least_backward[-1])
-    largest = int(np.diff(prices.forward + prices.least_backward).max())
+    sums: list[int] = (prices.forward + prices.least_backward).tolist()
+    largest = _least_largest_sum(sums, prices.num_stages)
     least = int(
         layout_bound(
             prices.schedule,
@@ -58,9 +60,25 @@ def ceilings(problem: ChainProblem) -> list[int | None]:
             prices.num_microbatches,
             total_f,
             total_b,
-            max(largest, -(-(total_f + total_b) // prices.num_stages)),
+            largest,
             0,
         )[()]
     )
     least += prices.fixed_tail + prices.least_optimizer
-    return [least + (least * share) // 64 + 1 for share in (2, 8, 32, 128)] + [None]
+    return [least + (least * share) // 64 + 1 for share in (1, 4, 16, 64)] + [None]
+
+
+def _least_largest_sum(sums: list[int], stages: int) -> int:
+    """Least T such that P intervals of sum <= T cover the chain (prefix sums given)."""
+    low = max(-(-sums[-1] // stages), max(b - a for a, b in pairwise(sums)))
+    high = sums[-1]
+    while low < high:
+        middle = (low + high) // 2
+        at = 0
+        for _ in range(stages):
+            at = bisect_right(sums, sums[at] + middle) - 1
+        if at == len(sums) - 1:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.stage_table import ChainProblem
+from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.schedules.simulate import simulate, simulate_many
 from planner.specs import Recompute
 
@@ -32,6 +32,7 @@ class CutValues:
 
     cuts: I64
     value: I64
+    makespan: I64
     bottleneck: I64
     lightest: I64
     peak_bytes: I64
@@ -153,6 +154,22 @@ class StagePrices:
 
     def recompute(self, stage: I64, start: I64, end: I64) -> tuple[I64, I64]:
         """(extra, memory) of :meth:`ChainProblem.recompute_choice`; UNREACHABLE if none fits."""
+        extra, memory, _, _ = self._recompute(stage, start, end)
+        return extra, memory
+
+    def choices(self, cuts: tuple[int, ...]) -> tuple[RecomputeChoice, ...]:
+        """:meth:`ChainProblem.recompute_choice` of every stage of a cut that fits."""
+        positions = np.array(cuts, np.int64)
+        stage = np.arange(self.num_stages)
+        found = self._recompute(stage, positions[:-1], positions[1:])
+        modes = list(Recompute)
+        return tuple(
+            RecomputeChoice(modes[mode], count, extra, memory)
+            for extra, memory, mode, count in zip(*(x.tolist() for x in found), strict=True)
+        )
+
+    def _recompute(self, stage: I64, start: I64, end: I64) -> tuple[I64, I64, I64, I64]:
+        """(extra, memory, index of the mode, layers recomputed in full)."""
         stage, start, end = np.broadcast_arrays(stage, start, end)
         budget = self.problem_budget[stage]
         flight = self._in_flight[stage]
@@ -162,6 +179,7 @@ class StagePrices:
             fixed = fixed - np.where(both, pair.shared_bytes, 0)
         extra = np.full(stage.shape, UNREACHABLE, np.int64)
         memory = np.full(stage.shape, UNREACHABLE, np.int64)
+        chosen, layers = np.zeros_like(extra), np.zeros_like(extra)
         zero = np.zeros_like(self._kept)
         plain, full = self._workspace, self._workspace_full
         table = {
@@ -169,11 +187,13 @@ class StagePrices:
             Recompute.SELECTIVE: (self._kept_selective, plain, self._selective_extra),
             Recompute.FULL: (self._kept_full, full, self._full_extra),
         }
-        for mode in Recompute:
+        for index, mode in enumerate(Recompute):
             if mode not in self.modes:
                 continue
             if mode is Recompute.LAYERS:
-                self._layers(start, end, flight, fixed, budget, extra, memory)
+                before = extra.copy()
+                self._layers(start, end, flight, fixed, budget, (extra, memory, layers))
+                chosen = np.where(extra < before, index, chosen)
                 continue
             kept, workspace, added = table[mode]
             bytes_needed = fixed + flight * (kept[end] - kept[start]) + workspace(start, end)
@@ -181,7 +201,11 @@ class StagePrices:
             better = (bytes_needed <= budget) & (adds < extra)
             extra = np.where(better, adds, extra)
             memory = np.where(better, bytes_needed, memory)
-        return extra, memory
+            chosen = np.where(better, index, chosen)
+            if mode is Recompute.FULL:
+                able = self._able_before[end] - self._able_before[start]
+                layers = np.where(better, able, layers)
+        return extra, memory, chosen, layers
 
     def _layers(
         self,
@@ -190,14 +214,17 @@ class StagePrices:
         flight: I64,
         fixed: I64,
         budget: I64,
-        extra: I64,
-        memory: I64,
+        best: tuple[I64, I64, I64],
     ) -> None:
-        """Fewest leading blocks recomputed in full that fit; updates extra and memory in place."""
+        """Fewest leading blocks recomputed in full that fit.
+
+        Updates extra, memory and layers (``best``) in place where that is cheaper.
+        """
+        extra, memory, layers = best
         cells = np.flatnonzero((start < end) & (extra > 0))
         start, end = start.ravel()[cells], end.ravel()[cells]
         flight, fixed, budget = (x.ravel()[cells] for x in (flight, fixed, budget))
-        flat_extra, flat_memory = extra.reshape(-1), memory.reshape(-1)
+        flat_extra, flat_memory, flat_layers = (x.reshape(-1) for x in (extra, memory, layers))
         count = 0
         while len(cells):
             behind = start
@@ -214,6 +241,7 @@ class StagePrices:
             better = fits & (adds < flat_extra[cells])
             flat_extra[cells[better]] = adds[better]
             flat_memory[cells[better]] = needed[better]
+            flat_layers[cells[better]] = count
             count += 1
             left = ~fits & (self._able_before[end] - self._able_before[start] >= count)
             cells, start, end = cells[left], start[left], end[left]
@@ -255,6 +283,7 @@ class StagePrices:
         return CutValues(
             cuts,
             np.where(possible, value, UNREACHABLE),
+            finish.max(1),
             (f + b + both[:, :-1] + both[:, 1:]).max(1),
             (f + b).min(1),
             memory.max(1),

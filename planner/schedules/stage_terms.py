@@ -35,7 +35,8 @@ class StageTerms:
 
     - 1F1B: primary = fixed tail + stage term with the reduction that follows, secondary =
       optimizer time;
-    - GPipe: primary = sums + (M-1) b_j + tails, secondary = (M-1) f_j.
+    - GPipe: primary = sums + (M-1) b_j + tails, secondary = (M-1) f_j; and, as a second pair
+      (``also``), the optimizer time as secondary beside (M-1)(f_j + b_j).
 
     Cells that are impossible hold UNREACHABLE.
     """
@@ -47,6 +48,7 @@ class StageTerms:
         self.microbatches = problem.num_microbatches
         windows = _windows(prices, ceiling)
         self.empty = windows is None
+        self.also: tuple[I64, I64] | None = None
         if windows is None:
             return
         self.low, self.high = windows
@@ -108,6 +110,15 @@ class StageTerms:
             optimizer = np.maximum(self.optimizer, self.prices.least_optimizer)
             primary = np.maximum(ends, own) + optimizer
             secondary = rounds * f
+            if self.prices.update[-1]:
+                # Where one stage has the largest f and the largest b, this pair is the tight one.
+                pace = rounds * np.maximum(f + b, np.maximum(b, least_b) + self._least_forward())
+                whole = before + t + after + least_reduction + pace
+                whole = np.maximum(whole, own + rounds * f) + fixed
+                self.also = (
+                    np.where(possible, whole, UNREACHABLE),
+                    np.where(possible, self.optimizer, UNREACHABLE),
+                )
         else:
             later = self.stages - 1 - stage
             span = span_bound(self.microbatches, later, f, b, before, after, stage)
@@ -117,6 +128,10 @@ class StageTerms:
             secondary = self.optimizer
         self.primary = np.where(possible, primary + fixed, UNREACHABLE)
         self.secondary = np.where(possible, secondary, UNREACHABLE)
+
+    def _least_forward(self) -> int:
+        total = int(self.prices.forward[-1])
+        return max(-(-total // self.stages), int(np.diff(self.prices.forward).max()))
 
     def _least_largest_backward(self) -> int:
         total = int(self.prices.least_backward[-1])
@@ -205,7 +220,19 @@ class StageTerms:
         """
         if self.empty:
             return None, None
-        primary, secondary = self.primary, self.secondary
+        best, cuts = self._staircase(self.primary, self.secondary, meet)
+        if best is not None and self.also is not None:
+            other, other_cuts = self._staircase(*self.also, meet)
+            if other is not None and other > best:
+                return other, other_cuts
+        return best, cuts
+
+    def _staircase(
+        self,
+        primary: I64,
+        secondary: I64,
+        meet: Callable[[tuple[int, ...]], int | None] | None,
+    ) -> tuple[int | None, tuple[int, ...] | None]:
         best: int | None = None
         best_cuts: tuple[int, ...] | None = None
         floor = self.least_largest(secondary)

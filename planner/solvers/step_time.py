@@ -22,7 +22,6 @@ from planner.errors import PlannerError
 from planner.schedules.bounds import root_bound
 from planner.schedules.prices import UNREACHABLE, CutValues, prices_of
 from planner.schedules.stage_terms import StageTerms
-from planner.schedules.step import evaluate_cuts
 from planner.solvers.step_search import branch_and_bound, late
 
 __all__ = ["StepSolution", "solve_step_time"]
@@ -61,6 +60,7 @@ class _Incumbent:
         self.prices = prices_of(problem)
         self.outside = upper_bound
         self.key: tuple[int, int, int, int, tuple[int, ...]] | None = None
+        self.makespan = self.bottleneck = 0
         self.met: set[tuple[int, ...]] = set()
         self.simulations = 0
 
@@ -98,6 +98,8 @@ class _Incumbent:
             )
             if self.key is None or key < self.key:
                 self.key = key
+                self.makespan = int(values.makespan[k])
+                self.bottleneck = int(values.bottleneck[k])
 
 
 def solve_step_time(
@@ -138,19 +140,19 @@ def solve_step_time(
             return _infeasible(best)
         best.offer([cuts])
         if best.key is not None and best.key[0] == found:
-            return _solution(problem, best, found, 0, "interval_dp")
+            return _solution(best, found, 0, "interval_dp")
     bound, terms = _root(problem, best, 0)
     if not _open(best, bound) or node_limit <= 0 or late(deadline):
-        return _solution(problem, best, bound, 0, "interval_dp")
+        return _solution(best, bound, 0, "interval_dp")
     if _climb(best, terms, deadline):
         bound, terms = _root(problem, best, bound)
     if not _open(best, bound):
-        return _solution(problem, best, bound, 0, "interval_dp")
+        return _solution(best, bound, 0, "interval_dp")
     limit = best.limit
     if limit is None:
         raise PlannerError("the branch and bound needs a value to beat")
     result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
-    return _solution(problem, best, max(bound, result.bound), result.nodes, "branch_and_bound")
+    return _solution(best, max(bound, result.bound), result.nodes, "branch_and_bound")
 
 
 def _is_cut(problem: ChainProblem, cuts: tuple[int, ...]) -> bool:
@@ -208,27 +210,23 @@ def _infeasible(best: _Incumbent) -> StepSolution:
     )
 
 
-def _solution(
-    problem: ChainProblem, best: _Incumbent, bound: int, nodes: int, kind: str
-) -> StepSolution:
+def _solution(best: _Incumbent, bound: int, nodes: int, kind: str) -> StepSolution:
     if best.key is None:
         return StepSolution(
             None, (), None, None, None, bound, False, False, best.simulations, nodes, kind,
             {"upper_bound": bound},
         )  # fmt: skip
-    plain = evaluate_cuts(problem, best.key[4])
-    if plain is None or plain.value != best.key[0]:
-        raise PlannerError("the array prices disagree with the plain evaluation of a cut")
-    bound = min(bound, plain.value)
-    limit = plain.value if best.outside is None else min(plain.value, best.outside)
+    value, cuts = best.key[0], best.key[4]
+    bound = min(bound, value)
+    limit = value if best.outside is None else min(value, best.outside)
     return StepSolution(
-        cuts=plain.cuts,
-        choices=plain.choices,
-        value=plain.value,
-        makespan=plain.makespan,
-        bottleneck=plain.bottleneck,
+        cuts=cuts,
+        choices=best.prices.choices(cuts),
+        value=value,
+        makespan=best.makespan,
+        bottleneck=best.bottleneck,
         bound=bound,
-        proven=bound == plain.value,
+        proven=bound == value,
         infeasible=False,
         simulations=best.simulations,
         nodes=nodes,

@@ -54,6 +54,8 @@ def test_cut_values_equal_evaluation():
                 if plain is not None:
                     compared += 1
                     assert plain.value == values.value[k]
+                    assert plain.makespan == values.makespan[k]
+                    assert plain.choices == prices_of(problem).choices(plain.cuts)
                     assert plain.bottleneck == values.bottleneck[k]
                     assert plain.lightest_stage == values.lightest[k]
                     assert plain.peak_bytes == values.peak_bytes[k]
