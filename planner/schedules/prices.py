@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
-from planner.schedules.simulate import simulate, simulate_many
+from planner.schedules.simulate import finishes
 from planner.specs import Recompute
 
 __all__ = ["UNREACHABLE", "CutValues", "StagePrices", "prices_of"]
@@ -276,7 +276,8 @@ class StagePrices:
         b = self.backward[end] - self.backward[start] + np.where(possible[:, None], extra, 0)
         cut = np.arange(self.num_stages + 1)[None, :]
         ef, eb = self.edge_forward[cut, cuts], self.edge_backward[cut, cuts]
-        finish = self._finish(f, b, ef[:, 1:-1], eb[:, 1:-1])
+        inner = (ef[:, 1:-1], eb[:, 1:-1])
+        finish = finishes(self.schedule, f, b, *inner, self.num_microbatches, self.sends)
         ends = (finish + self.exposed_reduction(start, end)).max(1)
         value = ends + (self.update[end] - self.update[start]).max(1) + self.fixed_tail
         both = ef + eb
@@ -288,15 +289,6 @@ class StagePrices:
             (f + b).min(1),
             memory.max(1),
         )
-
-    def _finish(self, f: I64, b: I64, ef: I64, eb: I64) -> I64:
-        args = (self.num_microbatches, self.sends)
-        if len(f) > 3:
-            return simulate_many(self.schedule, f, b, ef, eb, *args)
-        # A few candidates are faster one by one: less work a step than a numpy call.
-        rows = zip(f.tolist(), b.tolist(), ef.tolist(), eb.tolist(), strict=True)
-        finishes = [simulate(self.schedule, *row, *args).finish for row in rows]
-        return np.array(finishes, np.int64).reshape(len(f), self.num_stages)
 
 
 _CACHE: WeakKeyDictionary[ChainProblem, StagePrices] = WeakKeyDictionary()

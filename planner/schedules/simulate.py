@@ -22,12 +22,15 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.specs import Schedule, Sends
 
-__all__ = ["Timing", "bubble_fraction", "effective_times", "simulate", "simulate_many"]
+__all__ = ["Timing", "bubble_fraction", "effective_times", "finishes", "simulate", "simulate_many"]
 
 I64 = NDArray[np.int64]
 
 # States remembered while looking for a period; more would cost memory, never exactness.
 _MAX_REMEMBERED = 4096
+
+# Up to here the plain recurrence, which finds periods of any length, beats numpy.
+_FEW = 12
 
 
 @dataclass(frozen=True)
@@ -275,6 +278,26 @@ def simulate_many(
     else:
         finish = _one_f_one_b_finish_many(f, b, ef, eb, num_microbatches, later_ranks, turnaround)
     return np.ascontiguousarray(finish.T)
+
+
+def finishes(
+    schedule: Schedule,
+    forward: I64,
+    backward: I64,
+    edge_forward: I64,
+    edge_backward: I64,
+    num_microbatches: int,
+    sends: Sends = Sends.OVERLAPPED,
+) -> I64:
+    """:func:`simulate_many` that takes a few candidates one by one, which is faster."""
+    costs = (forward, backward, edge_forward, edge_backward)
+    if len(forward) > _FEW:
+        return simulate_many(schedule, *costs, num_microbatches, sends)
+    rows = zip(*(cost.tolist() for cost in costs), strict=True)
+    ends = [
+        simulate(schedule, f, b, ef, eb, num_microbatches, sends).finish for f, b, ef, eb in rows
+    ]
+    return np.array(ends, np.int64).reshape(forward.shape)
 
 
 def _gpipe_finish_many(f: I64, b: I64, ef: I64, eb: I64, microbatches: int, turnaround: I64) -> I64:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.schedules.prices import UNREACHABLE
-from planner.schedules.simulate import simulate_many
+from planner.schedules.simulate import finishes, simulate_many
 from planner.schedules.stage_terms import StageTerms
 from planner.specs import Schedule
 
@@ -26,6 +26,9 @@ __all__ = ["BranchResult", "branch_and_bound", "late"]
 I64 = NDArray[np.int64]
 
 _BATCH = 128
+
+# Prefixes are simulated while M is at most this many times P.
+_SIMULATE_UP_TO = 3
 
 
 @dataclass(frozen=True)
@@ -139,44 +142,94 @@ class _Nodes:
         self.bounded = len(parent)
         offsets = np.concatenate([batch.offsets[parent], end[:, None]], axis=1)
         bounds = bound[parent, end]
-        # One rank alone is its own term; deeper prefixes are worth a simulation.
-        if len(parent) and (depth > 0 or terms.stages == 1):
-            bounds = np.maximum(bounds, self._simulated(offsets))
+        whole = depth + 1 == terms.stages
+        tests = [self._simulated]
+        if terms.prices.schedule is Schedule.ONE_F_ONE_B and not whole:
+            # Cycles cost nothing per micro-batch; simulating many of them on prefixes does.
+            few = terms.microbatches <= _SIMULATE_UP_TO * terms.stages
+            tests = [self._cycles, self._simulated] if few else [self._cycles]
+        if depth == 0 and not whole:
+            tests = []  # one rank alone is its own term
+        for test in tests:
+            if not len(bounds):
+                break
+            bounds = np.maximum(bounds, test(offsets))
             keep = bounds < limit
             offsets, bounds = offsets[keep], bounds[keep]
         return _Batch(offsets, bounds)
 
+    def _cycles(self, offsets: I64) -> I64:
+        """Step value that the windows ending at the last known rank enforce.
+
+        The cycle bound of :mod:`~planner.schedules.order_bounds` for every window s..q, q the
+        last known rank, from rank s; windows that end earlier were counted for the parent.
+        """
+        terms = self.terms
+        f, b, ef, eb, cells, last = self._known(offsets)
+        known, m_all = f.shape[1], terms.microbatches
+        t = f + b
+        edges = np.zeros_like(t)
+        edges[:, 1:] = ef + eb
+        before = np.cumsum(t + edges, axis=1) - t
+        forward_before = np.cumsum(f, axis=1) - f
+        forward_before[:, 1:] += np.cumsum(ef, axis=1)
+        through = before[:, -1:] + t[:, -1:]
+        after = through + self.rest[known, last][:, None] - before - t
+        rank = np.arange(known)[None, :]
+        w, first = terms.stages - 1 - rank, terms.stages - known
+        length = known - rank
+        turns = np.maximum(0, (m_all - 1 - first) // length)
+        m = first + turns * length
+        waits = np.maximum(0, after - np.minimum(w, m_all - 1) * b)
+        left = np.maximum(
+            (m_all - m) * t + np.minimum(w, m) * b + waits, f + after + (m_all - m) * b
+        )
+        span = np.where(turns > 0, first * f + turns * (through - before) + left, 0)
+        reduction = terms.reduction[cells]
+        ends = np.maximum(before + span + reduction[:, :1], forward_before + span + reduction).max(
+            1
+        )
+        return self._with_tail(ends, cells, known, last)
+
+    def _known(self, offsets: I64) -> tuple[I64, I64, I64, I64, tuple[I64, I64, I64], I64]:
+        """(f, b, e_fwd, e_bwd) of the fixed ranks, their cells, and where the last one ends."""
+        terms = self.terms
+        known = offsets.shape[1] - 1
+        cells = (np.arange(known)[None, :], offsets[:, :-1], offsets[:, 1:])
+        cut = np.arange(1, known)[None, :]
+        return (
+            terms.forward[cells],
+            terms.backward[cells],
+            terms.edge_forward[cut, offsets[:, 1:-1]],
+            terms.edge_backward[cut, offsets[:, 1:-1]],
+            cells,
+            offsets[:, -1],
+        )
+
+    def _with_tail(self, ends: I64, cells: tuple[I64, I64, I64], known: int, last: I64) -> I64:
+        terms = self.terms
+        optimizer = np.maximum(terms.optimizer[cells].max(1), self.optimizer_after[known, last])
+        value: I64 = ends + optimizer + terms.prices.fixed_tail
+        return value
+
     def _simulated(self, offsets: I64) -> I64:
         """Step value that the prefix alone enforces; the value itself for full cuts."""
         terms, prices = self.terms, self.terms.prices
-        known = offsets.shape[1] - 1
-        rank = np.arange(known)[None, :]
-        cells = (rank, offsets[:, :-1], offsets[:, 1:])
-        f, b = terms.forward[cells], terms.backward[cells]
-        cut = np.arange(1, known)[None, :]
-        ef = terms.edge_forward[cut, offsets[:, 1:-1]]
-        eb = terms.edge_backward[cut, offsets[:, 1:-1]]
-        last = offsets[:, -1]
+        f, b, ef, eb, cells, last = self._known(offsets)
+        known, m_all = f.shape[1], terms.microbatches
         rest = self.rest[known, last]
-        finish = simulate_many(
-            prices.schedule,
-            f,
-            b,
-            ef,
-            eb,
-            terms.microbatches,
-            later_ranks=terms.stages - known,
-            turnaround=rest,
-        )
+        if known == terms.stages:
+            finish = finishes(prices.schedule, f, b, ef, eb, m_all)
+        else:
+            later = terms.stages - known
+            finish = simulate_many(
+                prices.schedule, f, b, ef, eb, m_all, later_ranks=later, turnaround=rest
+            )
         ends = (finish + terms.reduction[cells]).max(1)
         if prices.schedule is Schedule.GPIPE:
             # Later stages may set either pace.
             whole = f.sum(1) + b.sum(1) + ef.sum(1) + eb.sum(1) + rest
             pace = np.maximum(f.max(1), self.forward_after[known, last])
             pace = pace + np.maximum(b.max(1), self.backward_after[known, last])
-            ends = np.maximum(
-                ends, whole + (terms.microbatches - 1) * pace + terms.reduction[cells][:, 0]
-            )
-        optimizer = np.maximum(terms.optimizer[cells].max(1), self.optimizer_after[known, last])
-        value: I64 = ends + optimizer + prices.fixed_tail
-        return value
+            ends = np.maximum(ends, whole + (m_all - 1) * pace + terms.reduction[cells][:, 0])
+        return self._with_tail(ends, cells, known, last)
