@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner import placement
-from planner.cost.pricing import BlockTable, Pricer, StateTable
+from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
+from planner.cost.tables import BlockTable, StateTable
 from planner.errors import PlannerError
 from planner.plans import (
     CollectiveGroup,

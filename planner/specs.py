@@ -364,11 +364,13 @@ class Cluster(Frozen):
 
     def link(self, tier: Tier) -> Link:
         """The link of a tier, or of the next slower one described (KeyError where none is)."""
-        order = list(Tier)
-        described = {link.tier: link for link in self.links}
-        for candidate in order[order.index(tier) :]:
-            if candidate in described:
-                return described[candidate]
+        reached = False
+        for candidate in Tier:
+            reached = reached or candidate is tier
+            if reached:
+                for link in self.links:
+                    if link.tier is candidate:
+                        return link
         raise KeyError(tier)
 
     def digest(self) -> str:

@@ -7,7 +7,7 @@ whole quanta and hands out a :class:`~planner.cost.stage_table.ChainProblem` per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -19,91 +19,14 @@ from planner.cost.layers import LayerPrice, price_layer
 from planner.cost.pins import StageWindows, stage_windows
 from planner.cost.quantum import Quantum, choose_quantum
 from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
+from planner.cost.tables import BlockTable, FixedLink, StateTable
 from planner.graph import Chain
 from planner.plans import Layout
 from planner.specs import Cluster, Model, Origin, Tier, Training
 
-__all__ = ["BlockTable", "FixedLink", "Pricer", "StateTable"]
+__all__ = ["Pricer"]
 
 I64 = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class FixedLink:
-    """A pipeline link given by the caller instead of a cluster: bytes / bandwidth + latency."""
-
-    bandwidth_bytes_per_s: float | None = None
-    """None: cuts cost the latency alone."""
-    latency_ms: float = 0.0
-
-    def transfer_ms(self, size_bytes: int) -> float:
-        """One-way time of a transfer; nothing to send costs nothing."""
-        if size_bytes == 0 and self.bandwidth_bytes_per_s is not None:
-            return self.latency_ms
-        if self.bandwidth_bytes_per_s is None:
-            return self.latency_ms
-        return size_bytes / self.bandwidth_bytes_per_s * 1e3 + self.latency_ms
-
-
-@dataclass(frozen=True, eq=False)
-class BlockTable:
-    """Prices of the N blocks for one (tensor degree, micro-batch size); times in quanta."""
-
-    forward: I64
-    input_gradient: I64
-    weight_gradient: I64
-    selective_extra: I64
-    full_extra: I64
-    recomputable: NDArray[np.bool_]
-    kept_bytes: I64
-    kept_selective_bytes: I64
-    kept_full_bytes: I64
-    transient_bytes: I64
-    transient_full_bytes: I64
-    tensor_parallel: I64
-    logits_bytes: I64
-    parameters: I64
-    trainable_parameters: I64
-    cut_forward_bytes: I64
-    """Bytes sent forward over each cut position, shape (N+1,); zero at the ends."""
-    cut_backward_bytes: I64
-    buffer_bytes: int
-    tensor_parallel_bytes: int
-    """Bytes one rank holding the whole model would send in tensor-parallel collectives."""
-    model_flops: float
-    """FLOPs of one micro-batch, forward and backward, over all tensor-parallel ranks."""
-    origin_share: dict[Origin, float]
-    tied: tuple[tuple[int, int, int], ...]
-    """(first block, second block, shared parameters on a rank)."""
-    origins: tuple[Origin, ...]
-    """The least certain origin within each block."""
-
-    @cached_property
-    def total_ms_quanta(self) -> tuple[int, int]:
-        """Total forward and total backward of a micro-batch."""
-        backward = int(self.input_gradient.sum()) + int(self.weight_gradient.sum())
-        return int(self.forward.sum()), backward
-
-
-@dataclass(frozen=True, eq=False)
-class StateTable:
-    """Model states of the blocks on one rank, and what a step's tail costs."""
-
-    parameter_bytes: I64
-    gradient_bytes: I64
-    optimizer_bytes: I64
-    tied: tuple[TiedPair, ...]
-    tied_states: tuple[memory.StateBytes, ...]
-    reduction: I64
-    reduction_latency: int
-    update: I64
-    reduction_bytes: I64
-    """Gradient bytes each block contributes to the reduction."""
-
-    @cached_property
-    def static_bytes(self) -> I64:
-        """Parameters, gradients and optimizer state."""
-        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
 
 
 class Pricer:
@@ -153,6 +76,7 @@ class Pricer:
         self._tables: dict[tuple[int, int], BlockTable] = {}
         self._states: dict[tuple[int, int], StateTable] = {}
         self._edges: dict[tuple[int, int, tuple[Tier, ...]], tuple[I64, I64]] = {}
+        self._transfers: dict[tuple[int, Tier], int] = {}
         self._windows: dict[int, StageWindows] = {}
         self._tiers: dict[tuple[int, int, int], tuple[Tier, ...]] = {}
 
@@ -232,21 +156,26 @@ class Pricer:
 
     def _build_block_table(self, prices: tuple[LayerPrice, ...]) -> BlockTable:
         chain = self.chain
+        # Few layers are distinct (a transformer has three): quantise those, then spread.
+        distinct = list({id(price): price for price in prices}.values())
+        number = {id(price): i for i, price in enumerate(distinct)}
+        of_layer = np.array([number[id(price)] for price in prices], dtype=np.intp)
+        alone = len(chain.blocks) == len(prices)
 
-        def summed(values: list[int]) -> I64:
-            array = np.array(values, dtype=np.int64)
-            if len(chain.blocks) == len(array):
+        def summed(values: list[int] | I64) -> I64:
+            array = np.array(values, dtype=np.int64)[of_layer]
+            if alone:
                 return array
             return np.array([int(array[list(m)].sum()) for m in chain.blocks], dtype=np.int64)
 
         def largest(values: list[int]) -> I64:
-            array = np.array(values, dtype=np.int64)
-            if len(chain.blocks) == len(array):
+            array = np.array(values, dtype=np.int64)[of_layer]
+            if alone:
                 return array
             return np.array([int(array[list(m)].max()) for m in chain.blocks], dtype=np.int64)
 
         def times(values: list[float]) -> I64:
-            return summed(self.quantum.array(values).tolist())
+            return summed(self.quantum.array(values))
 
         blocks = len(chain.blocks)
         cut_forward = np.zeros(blocks + 1, np.int64)
@@ -261,25 +190,25 @@ class Pricer:
         all_ms = sum(origin_ms.values())
         order = list(Origin)
         return BlockTable(
-            forward=times([p.forward_ms for p in prices]),
-            input_gradient=times([p.input_gradient_ms for p in prices]),
-            weight_gradient=times([p.weight_gradient_ms for p in prices]),
-            selective_extra=times([p.selective_extra_ms for p in prices]),
-            full_extra=times([p.full_extra_ms for p in prices]),
-            recomputable=summed([int(p.recomputable) for p in prices]) > 0,
-            kept_bytes=summed([p.kept_bytes for p in prices]),
-            kept_selective_bytes=summed([p.kept_selective_bytes for p in prices]),
+            forward=times([p.forward_ms for p in distinct]),
+            input_gradient=times([p.input_gradient_ms for p in distinct]),
+            weight_gradient=times([p.weight_gradient_ms for p in distinct]),
+            selective_extra=times([p.selective_extra_ms for p in distinct]),
+            full_extra=times([p.full_extra_ms for p in distinct]),
+            recomputable=summed([int(p.recomputable) for p in distinct]) > 0,
+            kept_bytes=summed([p.kept_bytes for p in distinct]),
+            kept_selective_bytes=summed([p.kept_selective_bytes for p in distinct]),
             kept_full_bytes=summed(
-                [p.kept_full_bytes if p.recomputable else p.kept_bytes for p in prices]
+                [p.kept_full_bytes if p.recomputable else p.kept_bytes for p in distinct]
             ),
-            transient_bytes=largest([p.transient_bytes for p in prices]),
+            transient_bytes=largest([p.transient_bytes for p in distinct]),
             transient_full_bytes=largest(
-                [p.transient_full_bytes if p.recomputable else p.transient_bytes for p in prices]
+                [p.transient_full_bytes if p.recomputable else p.transient_bytes for p in distinct]
             ),
-            tensor_parallel=times([p.tensor_parallel_ms for p in prices]),
-            logits_bytes=summed([p.logits_bytes for p in prices]),
-            parameters=summed([p.parameters for p in prices]),
-            trainable_parameters=summed([p.trainable_parameters for p in prices]),
+            tensor_parallel=times([p.tensor_parallel_ms for p in distinct]),
+            logits_bytes=summed([p.logits_bytes for p in distinct]),
+            parameters=summed([p.parameters for p in distinct]),
+            trainable_parameters=summed([p.trainable_parameters for p in distinct]),
             cut_forward_bytes=cut_forward,
             cut_backward_bytes=cut_backward,
             buffer_bytes=max((p.buffer_bytes for p in prices), default=0),
@@ -342,25 +271,21 @@ class Pricer:
         if dp == 1 or self.training.optimizer == "none":
             reduction_bytes = zeros
         if self.tail and self.training.optimizer != "none":
-            update = self.quantum.array(
-                compute.optimizer_step_ms(
-                    int(t), dp=dp, training=self.training, cluster=self.cluster, tp=tp
-                )
-                for t in blocks.trainable_parameters
+            update = self._spread(
+                blocks.trainable_parameters,
+                lambda count: compute.optimizer_step_ms(
+                    count, dp=dp, training=self.training, cluster=self.cluster, tp=tp
+                ),
             )
             if dp > 1:
                 group = placement.data_group(self.cluster, dp, tp)
-                reduce_ms = (
-                    network.reduce_scatter_ms
+                reduce = (
+                    network.reduce_scatter
                     if self.training.sharded_optimizer
-                    else network.all_reduce_ms
-                )
-                start_ms = reduce_ms(0, group, self.cluster)
-                latency = self.quantum.quanta(start_ms)
-                reduction = self.quantum.array(
-                    reduce_ms(int(size), group, self.cluster) - start_ms if size else 0.0
-                    for size in reduction_bytes
-                )
+                    else network.all_reduce
+                )(group, self.cluster)
+                latency = self.quantum.quanta(reduce.latency_ms)
+                reduction = self._spread(reduction_bytes, lambda size: size * reduce.ms_per_byte)
         pairs, pair_states = [], []
         for first, second, shared in blocks.tied:
             trainable = min(
@@ -390,6 +315,11 @@ class Pricer:
             update=update,
             reduction_bytes=reduction_bytes,
         )
+
+    def _spread(self, amounts: I64, time_ms: Callable[[int], float]) -> I64:
+        """Quanta of a time per block, computed once per distinct amount."""
+        distinct, of_block = np.unique(amounts, return_inverse=True)
+        return self.quantum.array(time_ms(amount) for amount in distinct.tolist())[of_block]
 
     def fixed_tail_ms(self, layout: Layout) -> float:
         """Per-step overhead, and the gradient all-reduce of tied weights between two stages."""
@@ -426,6 +356,14 @@ class Pricer:
             return self.fixed_link.transfer_ms(size_bytes)
         return network.point_to_point_ms(size_bytes, tier, self.cluster)
 
+    def transfer(self, size_bytes: int, tier: Tier) -> int:
+        """``transfer_ms`` in quanta."""
+        key = (size_bytes, tier)
+        found = self._transfers.get(key)
+        if found is None:
+            found = self._transfers[key] = self.quantum.quanta(self.transfer_ms(size_bytes, tier))
+        return found
+
     def edge_rows(self, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> tuple[I64, I64]:
         """One-way costs by (tier, cut position), shape (T, N+1), forward and backward."""
         key = (tp, microbatch_size, tiers)
@@ -436,9 +374,7 @@ class Pricer:
             def costs(sizes: I64) -> I64:
                 row = np.zeros((len(tiers), len(sizes)), np.int64)
                 for i, tier in enumerate(tiers):
-                    row[i, 1:-1] = self.quantum.array(
-                        self.transfer_ms(int(size), tier) for size in sizes[1:-1]
-                    )
+                    row[i, 1:-1] = [self.transfer(size, tier) for size in sizes[1:-1].tolist()]
                 return row
 
             rows = (costs(blocks.cut_forward_bytes), costs(blocks.cut_backward_bytes))

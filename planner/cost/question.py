@@ -5,7 +5,8 @@ Solving, judging and explaining all start here, so that they price the same thin
 
 from __future__ import annotations
 
-from planner.cost.pricing import FixedLink, Pricer
+from planner.cost.pricing import Pricer
+from planner.cost.tables import FixedLink
 from planner.errors import InputError, LayoutError, ProfileError
 from planner.graph import Chain, contract
 from planner.plans import Layout

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.pricing import BlockTable, Pricer
+from planner.cost.pricing import Pricer
+from planner.cost.tables import BlockTable
 from planner.schedules.bounds import layout_bound
 from planner.search.space import LayoutSpace
 from planner.specs import Recompute, Schedule, Tier

@@ -25,7 +25,6 @@ from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
 from planner.search.space import LayoutSpace
 from planner.solvers.chain import BottleneckSolution, solve_bottleneck
 from planner.solvers.step_time import StepSolution, solve_step_time
-from planner.solvers.surrogate import solve_surrogate
 from planner.specs import Objective
 
 __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
@@ -155,18 +154,13 @@ def search_layouts(
 def solve_layout(
     problem: ChainProblem,
     seed: tuple[int, ...],
-    bottleneck: BottleneckSolution,
     upper_bound: int | None,
     node_limit: int,
     deadline: float | None,
 ) -> StepSolution:
     """Minimise the step time of one layout over its cuts (runs in any process)."""
-    seeds = [seed]
-    surrogate = solve_surrogate(problem, bottleneck)
-    if tuple(surrogate) != seed:
-        seeds.append(tuple(surrogate))
     return solve_step_time(
-        problem, seeds=seeds, upper_bound=upper_bound, node_limit=node_limit, deadline=deadline
+        problem, seeds=[seed], upper_bound=upper_bound, node_limit=node_limit, deadline=deadline
     )
 
 
@@ -287,7 +281,7 @@ class _Search:
 
     def _task(
         self, index: int, node_limit: int
-    ) -> tuple[ChainProblem, tuple[int, ...], BottleneckSolution, int | None, int, float | None]:
+    ) -> tuple[ChainProblem, tuple[int, ...], int | None, int, float | None]:
         upper: int | None = None
         if len(self.result.solved) >= self.keep and not self.exhaustive:
             threshold = self._threshold(self.keep)
@@ -295,11 +289,9 @@ class _Search:
                 upper = -(-threshold // int(self.space.num_gpus[index]))
             elif self.objective is not Objective.BOTTLENECK:
                 upper = threshold
-        bottleneck = self.bottlenecks[index]
         return (
             self.problems[index],
-            bottleneck.cuts,
-            bottleneck,
+            self.bottlenecks[index].cuts,
             upper,
             node_limit,
             self.limits.deadline,

@@ -1,0 +1,95 @@
+"""What a pricer keeps between layouts: blocks by (tensor degree, micro-batch), states by (tp, dp)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.memory import StateBytes
+from planner.cost.stage_table import TiedPair
+from planner.specs import Origin
+
+__all__ = ["BlockTable", "FixedLink", "StateTable"]
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FixedLink:
+    """A pipeline link given by the caller instead of a cluster: bytes / bandwidth + latency."""
+
+    bandwidth_bytes_per_s: float | None = None
+    """None: cuts cost the latency alone."""
+    latency_ms: float = 0.0
+
+    def transfer_ms(self, size_bytes: int) -> float:
+        """One-way time of a transfer; nothing to send costs nothing."""
+        if size_bytes == 0 and self.bandwidth_bytes_per_s is not None:
+            return self.latency_ms
+        if self.bandwidth_bytes_per_s is None:
+            return self.latency_ms
+        return size_bytes / self.bandwidth_bytes_per_s * 1e3 + self.latency_ms
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTable:
+    """Prices of the N blocks for one (tensor degree, micro-batch size); times in quanta."""
+
+    forward: I64
+    input_gradient: I64
+    weight_gradient: I64
+    selective_extra: I64
+    full_extra: I64
+    recomputable: NDArray[np.bool_]
+    kept_bytes: I64
+    kept_selective_bytes: I64
+    kept_full_bytes: I64
+    transient_bytes: I64
+    transient_full_bytes: I64
+    tensor_parallel: I64
+    logits_bytes: I64
+    parameters: I64
+    trainable_parameters: I64
+    cut_forward_bytes: I64
+    """Bytes sent forward over each cut position, shape (N+1,); zero at the ends."""
+    cut_backward_bytes: I64
+    buffer_bytes: int
+    tensor_parallel_bytes: int
+    """Bytes one rank holding the whole model would send in tensor-parallel collectives."""
+    model_flops: float
+    """FLOPs of one micro-batch, forward and backward, over all tensor-parallel ranks."""
+    origin_share: dict[Origin, float]
+    tied: tuple[tuple[int, int, int], ...]
+    """(first block, second block, shared parameters on a rank)."""
+    origins: tuple[Origin, ...]
+    """The least certain origin within each block."""
+
+    @cached_property
+    def total_ms_quanta(self) -> tuple[int, int]:
+        """Total forward and total backward of a micro-batch."""
+        backward = int(self.input_gradient.sum()) + int(self.weight_gradient.sum())
+        return int(self.forward.sum()), backward
+
+
+@dataclass(frozen=True, eq=False)
+class StateTable:
+    """Model states of the blocks on one rank, and what a step's tail costs."""
+
+    parameter_bytes: I64
+    gradient_bytes: I64
+    optimizer_bytes: I64
+    tied: tuple[TiedPair, ...]
+    tied_states: tuple[StateBytes, ...]
+    reduction: I64
+    reduction_latency: int
+    update: I64
+    reduction_bytes: I64
+    """Gradient bytes each block contributes to the reduction."""
+
+    @cached_property
+    def static_bytes(self) -> I64:
+        """Parameters, gradients and optimizer state."""
+        return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
