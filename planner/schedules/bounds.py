@@ -10,11 +10,17 @@ from bisect import bisect_right
 from itertools import pairwise
 
 from planner.cost.stage_table import ChainProblem
-from planner.schedules.order_bounds import layout_bound, makespan_bound, span_bound
+from planner.schedules.order_bounds import layout_bound, makespan_bound
 from planner.schedules.prices import prices_of
-from planner.schedules.stage_terms import StageTerms
+from planner.schedules.stage_terms import StageTerms, affordable_terms
 
-__all__ = ["StageTerms", "ceilings", "layout_bound", "makespan_bound", "root_bound", "span_bound"]
+__all__ = [
+    "StageTerms",
+    "layout_bound",
+    "least_value",
+    "makespan_bound",
+    "root_bound",
+]
 
 
 def root_bound(
@@ -32,40 +38,46 @@ def root_bound(
     Returns
     -------
     (None, None) without ``upper_bound`` when no cut fits; otherwise bound and cuts. The bound
-    is a deterministic function of the problem alone when ``upper_bound`` is not given.
+    is a deterministic function of the problem alone when ``upper_bound`` is not given. Where a
+    chain is too large for the table the bound is weaker and the cuts may be None.
     """
+    least = least_value(problem)
     if upper_bound is not None:
-        found, cuts = StageTerms(problem, upper_bound - 1).bound()
-        if found is None or found >= upper_bound:
-            return upper_bound, cuts
-        return found, cuts
-    for ceiling in ceilings(problem):
-        found, cuts = StageTerms(problem, ceiling).bound()
+        terms = affordable_terms(problem, upper_bound - 1, least)
+        found, cuts = terms.bound()
+        outside = upper_bound if terms.ceiling is None else min(upper_bound, terms.ceiling + 1)
+        return (outside, cuts) if found is None else (min(found, outside), cuts)
+    for share in (1, 4, 16, 64, None):
+        ceiling = None if share is None else least + (least * share) // 64 + 1
+        terms = affordable_terms(problem, ceiling, least)
+        found, cuts = terms.bound()
         # Cuts outside the windows are worth more than the ceiling.
-        if found is not None and (ceiling is None or found <= ceiling + 1):
+        if terms.ceiling is None:
             return found, cuts
+        if found is not None and found <= terms.ceiling + 1:
+            return found, cuts
+        if terms.ceiling != ceiling:  # wider windows cannot be afforded
+            return terms.ceiling + 1, cuts
     return None, None
 
 
-def ceilings(problem: ChainProblem) -> list[int | None]:
-    """Growing guesses of the best value, ending with None (no limit)."""
+def least_value(problem: ChainProblem) -> int:
+    """A value that no cut undercuts, from totals and the best balance of the blocks."""
     prices = prices_of(problem)
     total_f, total_b = int(prices.forward[-1]), int(prices.least_backward[-1])
     sums: list[int] = (prices.forward + prices.least_backward).tolist()
-    largest = _least_largest_sum(sums, prices.num_stages)
-    least = int(
-        layout_bound(
-            prices.schedule,
-            prices.num_stages,
-            prices.num_microbatches,
-            total_f,
-            total_b,
-            largest,
-            0,
-        )[()]
+    if prices.num_stages > prices.num_blocks:
+        return 0
+    least = layout_bound(
+        prices.schedule,
+        prices.num_stages,
+        prices.num_microbatches,
+        total_f,
+        total_b,
+        _least_largest_sum(sums, prices.num_stages),
+        0,
     )
-    least += prices.fixed_tail + prices.least_optimizer
-    return [least + (least * share) // 64 + 1 for share in (1, 4, 16, 64)] + [None]
+    return int(least[()]) + prices.fixed_tail + prices.least_optimizer
 
 
 def _least_largest_sum(sums: list[int], stages: int) -> int:

@@ -7,23 +7,27 @@ the least largest term over all cuts is a chain bottleneck problem.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.schedules.cut_windows import cut_windows
 from planner.schedules.order_bounds import span_bound
-from planner.schedules.prices import UNREACHABLE, StagePrices, prices_of
+from planner.schedules.prices import UNREACHABLE, prices_of
 from planner.specs import Schedule, Sends
 
-__all__ = ["StageTerms"]
+__all__ = ["StageTerms", "affordable_terms"]
 
 I64 = NDArray[np.int64]
 
-# Steps of the staircase over two maxima before it settles for a weaker bound.
-_MAX_STAIRS = 64
+# Steps of the staircase over two maxima before it settles for a weaker bound: each costs a few
+# passes over the table, so fewer on large ones.
+_MAX_STAIRS, _FEW_STAIRS, _LARGE_TABLE = 64, 8, 100_000
+
+# Cells of a table that still fit in memory and a fraction of a second.
+_MAX_CELLS = 1_500_000
 
 
 class StageTerms:
@@ -38,7 +42,8 @@ class StageTerms:
     - GPipe: primary = sums + (M-1) b_j + tails, secondary = (M-1) f_j; and, as a second pair
       (``also``), the optimizer time as secondary beside (M-1)(f_j + b_j).
 
-    Cells that are impossible hold UNREACHABLE.
+    Cells that are impossible hold UNREACHABLE. ``empty``: no cut can be inside, or the table
+    would be ``too_large`` and was not made.
     """
 
     def __init__(self, problem: ChainProblem, ceiling: int | None = None) -> None:
@@ -46,17 +51,21 @@ class StageTerms:
         self.ceiling = ceiling
         self.stages = prices.num_stages
         self.microbatches = problem.num_microbatches
-        windows = _windows(prices, ceiling)
+        windows = cut_windows(prices, ceiling)
         self.empty = windows is None
+        self.too_large = False
         self.also: tuple[I64, I64] | None = None
         if windows is None:
             return
         self.low, self.high = windows
-        self._cells()
-
-    def _cells(self) -> None:
-        prices, stages = self.prices, self.stages
         width = int((self.high - self.low).max()) + 1
+        self.too_large = self.stages * width * width > _MAX_CELLS
+        self.empty = self.too_large
+        if not self.too_large:
+            self._cells(width)
+
+    def _cells(self, width: int) -> None:
+        prices, stages = self.prices, self.stages
         raw = self.low[:, None] + np.arange(width)[None, :]
         inside = raw <= self.high[:, None]
         self.position = np.minimum(raw, self.high[:, None])
@@ -239,7 +248,7 @@ class StageTerms:
         if floor is None:
             return None, None
         known: int | None = None
-        for _ in range(_MAX_STAIRS):
+        for _ in range(_MAX_STAIRS if primary.size <= _LARGE_TABLE else _FEW_STAIRS):
             least = self.least_largest(primary)
             if least is None or (best is not None and least + floor >= best):
                 return best, best_cuts
@@ -264,68 +273,20 @@ class StageTerms:
         return best, best_cuts
 
 
-def _windows(prices: StagePrices, ceiling: int | None) -> tuple[I64, I64] | None:
-    """Where each cut may lie in a cut vector of value <= ceiling; None if nowhere.
+def affordable_terms(problem: ChainProblem, ceiling: int | None, least: int) -> StageTerms:
+    """Terms under ``ceiling``, or under the largest smaller one tried whose table is affordable.
 
-    Every stage leaves its neighbours a block. A stage j from x may reach y only while its
-    simplest bound stays below the ceiling, X being prefix sums of the least t, S the total and
-    C the ceiling without the least tail: X_x + M (X_y - X_x) <= C, and for M >= w+2
-    2 S - X_x + (M-w-2)(X_y - X_x) <= C, because the two waits are at least 2 R - w t together
-    (GPipe: S + (M-1)(X_y - X_x) <= C). The farthest y grows with x, so greedy walks from both
-    ends give windows that hold every such cut vector.
+    ``least`` is a value that no cut undercuts. Read the ceiling used from the result; every cut
+    outside its windows is worth more than that.
     """
-    count, stages, m_all = prices.num_blocks, prices.num_stages, prices.num_microbatches
-    low = [*range(stages), count]
-    high = [0, *range(count - stages + 1, count + 1)]
-    if stages > count:
-        return None
-    if ceiling is not None:
-        sums: list[int] = (prices.forward + prices.least_backward).tolist()
-        total = sums[-1]
-        room = ceiling - prices.fixed_tail - prices.least_optimizer
-        interior = prices.edge_forward[1:-1, 1:-1] + prices.edge_backward[1:-1, 1:-1]
-        edges = int(interior.min(axis=1).sum()) if stages > 1 else 0
-        if total + edges > room:
-            return None
-
-        def reach(stage: int, at: int) -> int:
-            """Largest X_y that a stage from X_x = at may reach."""
-            if prices.schedule is Schedule.GPIPE:
-                return at + (room - total - edges) // (m_all - 1) if m_all > 1 else total
-            far = at + (room - at) // m_all
-            spare = m_all - 2 - (stages - 1 - stage)
-            if spare >= 0:
-                left = room - edges - 2 * total + at
-                if left < 0:
-                    return -1
-                if spare:
-                    far = min(far, at + left // spare)
-            return far
-
-        def first_start(stage: int, goal: int) -> int:
-            """First position from which the stage gets to X = goal (reach grows with it)."""
-            left, right = 0, count
-            while left < right:
-                middle = (left + right) // 2
-                if reach(stage, sums[middle]) >= goal:
-                    right = middle
-                else:
-                    left = middle + 1
-            return left
-
-        for i in range(1, stages + 1):
-            y = bisect_right(sums, reach(i - 1, sums[high[i - 1]])) - 1
-            high[i] = min(high[i], y)
-            if high[i] < low[i]:
-                return None
-        for i in range(stages - 1, 0, -1):
-            low[i] = max(low[i], first_start(i, sums[low[i + 1]]))
-        for i in range(stages - 1, 0, -1):
-            high[i] = min(high[i], high[i + 1] - 1)
-        for i in range(1, stages):
-            low[i] = max(low[i], low[i - 1] + 1)
-            if low[i] > high[i]:
-                return None
-        if low[0] > 0 or high[stages] < count:
-            return None
-    return np.array(low, np.int64), np.array(high, np.int64)
+    terms = StageTerms(problem, ceiling)
+    if terms.too_large and ceiling is None:
+        ceiling = 2 * least + 1
+        terms = StageTerms(problem, ceiling)
+    while terms.too_large and ceiling is not None and ceiling > least:
+        ceiling = (ceiling + least) // 2 if ceiling - least > 1 else least
+        terms = StageTerms(problem, ceiling)
+    if terms.too_large:
+        terms = StageTerms(problem, least - 1)
+        terms.empty = True
+    return terms

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.errors import PlannerError
-from planner.schedules.bounds import root_bound
+from planner.schedules.bounds import least_value, root_bound
 from planner.schedules.prices import UNREACHABLE, CutValues, prices_of
-from planner.schedules.stage_terms import StageTerms
+from planner.schedules.stage_terms import StageTerms, affordable_terms
 from planner.solvers.step_search import branch_and_bound, late
 
 __all__ = ["StepSolution", "solve_step_time"]
@@ -136,9 +137,15 @@ def solve_step_time(
     best.offer([cuts for cuts in shaped if _is_cut(problem, cuts)])
     if best.limit is None:
         found, cuts = root_bound(problem)
-        if found is None or cuts is None:
+        if found is None:
             return _infeasible(best)
-        best.offer([cuts])
+        if cuts is None:
+            # The chain is too large for a table without a value to beat: even shares are one.
+            best.offer([_even_cuts(problem)])
+            if best.key is None:
+                return _solution(best, found, 0, "interval_dp")
+        else:
+            best.offer([cuts])
         if best.key is not None and best.key[0] == found:
             return _solution(best, found, 0, "interval_dp")
     bound, terms = _root(problem, best, 0)
@@ -149,10 +156,13 @@ def solve_step_time(
     if not _open(best, bound):
         return _solution(best, bound, 0, "interval_dp")
     limit = best.limit
-    if limit is None:
+    if limit is None or terms.ceiling is None:
         raise PlannerError("the branch and bound needs a value to beat")
+    limit = min(limit, terms.ceiling + 1)
     result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
-    return _solution(best, max(bound, result.bound), result.nodes, "branch_and_bound")
+    if result.bound <= bound:
+        return _solution(best, bound, result.nodes, "interval_dp")
+    return _solution(best, result.bound, result.nodes, "branch_and_bound")
 
 
 def _is_cut(problem: ChainProblem, cuts: tuple[int, ...]) -> bool:
@@ -162,6 +172,17 @@ def _is_cut(problem: ChainProblem, cuts: tuple[int, ...]) -> bool:
         and cuts[-1] == problem.num_blocks
         and all(a < b for a, b in pairwise(cuts))
     )
+
+
+def _even_cuts(problem: ChainProblem) -> tuple[int, ...]:
+    """Cuts nearest behind equal shares of the time, every stage non-empty."""
+    count, stages = problem.num_blocks, problem.num_stages
+    sums = np.cumsum(problem.forward + problem.backward).tolist()
+    cuts = [0]
+    for i in range(1, stages):
+        at = bisect_left(sums, sums[-1] * i // stages) + 1
+        cuts.append(min(max(at, cuts[-1] + 1), count - stages + i))
+    return (*cuts, count)
 
 
 def _open(best: _Incumbent, bound: int) -> bool:
@@ -174,9 +195,10 @@ def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, Sta
         limit = best.limit
         if limit is None:
             raise PlannerError("the root bound needs a value to beat")
-        terms = StageTerms(problem, limit - 1)
+        terms = affordable_terms(problem, limit - 1, least_value(problem))
+        outside = limit if terms.ceiling is None else min(limit, terms.ceiling + 1)
         found, _ = terms.bound(lambda cuts: best.offer([cuts]))
-        bound = max(bound, limit if found is None else min(found, limit))
+        bound = max(bound, outside if found is None else min(found, outside))
         now = best.limit
         if now is None or now >= limit or bound >= now:
             return bound, terms

@@ -11,6 +11,7 @@ import pytest
 from instances import make_problem
 from step_instances import step_problem
 
+from planner.schedules import stage_terms
 from planner.schedules.bounds import root_bound
 from planner.schedules.step import evaluate_cuts
 from planner.solvers.step_time import solve_step_time
@@ -79,6 +80,27 @@ def test_seeds_and_limits_never_spoil_the_bound():
 def test_expired_deadline_still_answers_with_a_bound():
     for seed in range(30_000, 30_200):
         check_against_brute_force(step_problem(seed), deadline=time.monotonic() - 1)
+
+
+@pytest.mark.parametrize("cells", [1, 12, 40])
+def test_tables_that_cannot_be_afforded_weaken_the_bound_and_nothing_else(monkeypatch, cells):
+    monkeypatch.setattr(stage_terms, "_MAX_CELLS", cells)
+    found = 0
+    for seed in range(40_000, 40_400):
+        problem = step_problem(seed, max_blocks=8)
+        evaluations = list(every_evaluation(problem))
+        seeds = [e.cuts for e in evaluations[:1]]
+        solution = solve_step_time(problem, seeds=seeds)
+        if not evaluations:
+            assert solution.cuts is None
+            continue
+        best = min(e.value for e in evaluations)
+        assert solution.bound <= best <= solution.value
+        bound, _ = root_bound(problem)
+        assert bound is not None
+        assert bound <= best
+        found += 1
+    assert found > 100
 
 
 def test_repeats_itself():
