@@ -29,6 +29,9 @@ __all__ = ["StepSolution", "solve_step_time"]
 
 I64 = NDArray[np.int64]
 
+# Rounds of local search, and operations it may simulate in one round.
+_MAX_CLIMBS, _MAX_OPERATIONS = 20, 4_000_000
+
 
 @dataclass(frozen=True)
 class StepSolution:
@@ -205,25 +208,34 @@ def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, Sta
 
 
 def _climb(best: _Incumbent, terms: StageTerms, deadline: float | None) -> bool:
-    """Move single cuts of the best while that helps; True when it did."""
+    """Move single blocks between any two stages of the best while that helps; True when it did."""
     improved = False
-    while best.cuts is not None and not late(deadline):
-        cuts = best.cuts
-        around = []
-        for i in range(1, len(cuts) - 1):
-            for move in (-1, 1):
-                moved = (*cuts[:i], cuts[i] + move, *cuts[i + 1 :])
-                if moved[i - 1] < moved[i] < moved[i + 1]:
-                    around.append(moved)
-        hopeful = terms.below(around, best.limit) if around else []
+    most = min(1000, max(64, _MAX_OPERATIONS // (terms.stages * terms.microbatches)))
+    for _ in range(_MAX_CLIMBS):
         before = best.key
-        best.offer(hopeful)
-        if best.key == before or before is None or best.key is None:
+        if before is None or late(deadline):
             break
-        improved |= best.key[0] < before[0]
-        if best.key[0] == before[0]:
+        best.offer(terms.below(_neighbours(before[4]), best.limit)[:most])
+        if best.key is None or best.key[0] == before[0]:
             break
+        improved = True
     return improved
+
+
+def _neighbours(cuts: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Cuts with a run of cuts i..j moved by one block, short runs first."""
+    around = []
+    inner = len(cuts) - 2
+    for length in range(1, inner + 1):
+        for i in range(1, inner - length + 2):
+            j = i + length - 1
+            if cuts[i - 1] < cuts[i] - 1:
+                moved = [cut - 1 for cut in cuts[i : j + 1]]
+                around.append((*cuts[:i], *moved, *cuts[j + 1 :]))
+            if cuts[j] + 1 < cuts[j + 1]:
+                moved = [cut + 1 for cut in cuts[i : j + 1]]
+                around.append((*cuts[:i], *moved, *cuts[j + 1 :]))
+    return around
 
 
 def _infeasible(best: _Incumbent) -> StepSolution:
