@@ -173,6 +173,13 @@ def layout_bound(
     Any M: F(0) reaches j, returns from the last rank, and M backwards run on j before the last
     gradient goes home: pre_j + f_j + R_j + M b_j = S + E + (M-1) b_j, likewise with f_j; the
     largest b is at least the mean, max(f_j, b_j) at least t_j / 2. And M mx is the work of j.
+
+    2 <= M <= P: the waits add up on the last M-1 ranks, j >= j0 = P+1-M. With S_1 the time of
+    those ranks and j the one with the largest t among them, the argument above gives
+    S + E + S_1 (the mx terms cancel). The first j0 ranks hold S_0 = S - S_1, so one of them has
+    max(f, b) >= max(S_0 / 2, S_0 - min(sum f, sum b)) / j0, and the any-M term applies. The two
+    cross at the least favourable S_0: with c = (M-1)/j0, at least
+    S + E + max(S c / (2 + c), (S - min(sum f, sum b)) c / (1 + c)).
     """
     p, m = np.asarray(num_stages, np.int64), np.asarray(num_microbatches, np.int64)
     total_f, total_b = np.asarray(total_forward, np.int64), np.asarray(total_backward, np.int64)
@@ -187,5 +194,10 @@ def layout_bound(
     one_way = np.maximum(np.maximum(mean_f, mean_b), -(-mx // 2))
     weak = np.maximum(total + edges + (m - 1) * one_way, m * mx)
     strong = np.where(m >= p + 1, 2 * total + edges + (m - p - 1) * mx, 0)
+    early = np.maximum(1, p + 1 - m)
+    most_even = -(-(total * (m - 1)) // (2 * early + m - 1))
+    one_sided = -(-((total - np.minimum(total_f, total_b)) * (m - 1)) // (early + m - 1))
+    middle = total + edges + np.maximum(most_even, one_sided)
+    weak = np.where((m >= 2) & (m <= p), np.maximum(weak, middle), weak)
     result: I64 = np.maximum(weak, strong)
     return result
