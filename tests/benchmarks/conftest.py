@@ -1,0 +1,6 @@
+"""Benchmarks share the chain builder of the solver tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "solvers"))
