@@ -30,6 +30,9 @@ _BATCH = 128
 # Prefixes are simulated while M is at most this many times P.
 _SIMULATE_UP_TO = 3
 
+# A batch with fewer completions than this goes straight to its leaves.
+_FEW_LEAVES = 32
+
 
 @dataclass(frozen=True)
 class BranchResult:
@@ -70,7 +73,7 @@ def branch_and_bound(
     """
     if terms.empty:
         return BranchResult(limit, 0)
-    search = _Nodes(terms)
+    search = _Nodes(terms, limit)
     stack = [_Batch(np.zeros((1, 1), np.int64), np.zeros(1, np.int64))]
     nodes = 0
     while stack and nodes < node_limit and not late(deadline):
@@ -105,7 +108,7 @@ def branch_and_bound(
 class _Nodes:
     """What bounds of prefixes are made of."""
 
-    def __init__(self, terms: StageTerms) -> None:
+    def __init__(self, terms: StageTerms, limit: int) -> None:
         self.terms = terms
         self.bounded = 0
         both = terms.edge_forward + terms.edge_backward
@@ -116,6 +119,11 @@ class _Nodes:
         self.optimizer_after = terms.largest_after(
             np.where(terms.possible, terms.optimizer, UNREACHABLE)
         )
+        self.leaves = np.zeros(terms.position.shape)  # ways to complete a prefix
+        self.leaves[-1, 0] = 1
+        hopeful = (terms.primary + terms.secondary < limit).astype(np.float64)
+        for i in range(terms.stages - 1, -1, -1):
+            self.leaves[i] = hopeful[i] @ self.leaves[i + 1]
         if terms.prices.schedule is Schedule.GPIPE:
             self.forward_after, self.backward_after = (
                 terms.largest_after(np.where(terms.possible, cell, UNREACHABLE))
@@ -148,8 +156,8 @@ class _Nodes:
             # Cycles cost nothing per micro-batch; simulating many of them on prefixes does.
             few = terms.microbatches <= _SIMULATE_UP_TO * terms.stages
             tests = [self._cycles, self._simulated] if few else [self._cycles]
-        if depth == 0 and not whole:
-            tests = []  # one rank alone is its own term
+        if not whole and (depth == 0 or self.leaves[depth + 1, end].sum() <= _FEW_LEAVES):
+            tests = []  # one rank alone is its own term; a few leaves are soon tried
         for test in tests:
             if not len(bounds):
                 break

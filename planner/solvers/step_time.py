@@ -29,8 +29,9 @@ __all__ = ["StepSolution", "solve_step_time"]
 
 I64 = NDArray[np.int64]
 
-# Rounds of local search, and operations it may simulate in one round.
-_MAX_CLIMBS, _MAX_OPERATIONS = 20, 4_000_000
+# Rounds of local search, and operations it may simulate in one round: few where the caller
+# asks for few nodes.
+_MAX_CLIMBS, _MAX_OPERATIONS, _OPERATIONS_PER_NODE = 20, 4_000_000, 1000
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def solve_step_time(
     bound, terms = _root(problem, best, 0)
     if not _open(best, bound) or node_limit <= 0 or late(deadline):
         return _solution(best, bound, 0, "interval_dp")
-    if _climb(best, terms, deadline):
+    if _climb(best, terms, node_limit, deadline):
         bound, terms = _root(problem, best, bound)
     if not _open(best, bound):
         return _solution(best, bound, 0, "interval_dp")
@@ -207,10 +208,11 @@ def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, Sta
             return bound, terms
 
 
-def _climb(best: _Incumbent, terms: StageTerms, deadline: float | None) -> bool:
+def _climb(best: _Incumbent, terms: StageTerms, node_limit: int, deadline: float | None) -> bool:
     """Move single blocks between any two stages of the best while that helps; True when it did."""
     improved = False
-    most = min(1000, max(64, _MAX_OPERATIONS // (terms.stages * terms.microbatches)))
+    operations = min(_MAX_OPERATIONS, _OPERATIONS_PER_NODE * node_limit)
+    most = min(1000, max(2 * terms.stages, operations // (terms.stages * terms.microbatches)))
     for _ in range(_MAX_CLIMBS):
         before = best.key
         if before is None or late(deadline):

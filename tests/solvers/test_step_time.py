@@ -14,6 +14,7 @@ from step_instances import step_problem
 from planner.schedules import stage_terms
 from planner.schedules.bounds import root_bound
 from planner.schedules.step import evaluate_cuts
+from planner.solvers import step_search
 from planner.solvers.step_time import solve_step_time
 from planner.specs import Recompute, Schedule, Sends
 
@@ -48,15 +49,22 @@ def check_against_brute_force(problem, **arguments):
     return solution
 
 
-def test_equals_brute_force():
+@pytest.mark.parametrize(
+    ("first_seed", "few_leaves", "simulate_up_to"),
+    [(10_000, 32, 3), (11_700, 0, 100), (13_400, 0, 0)],
+    ids=["as shipped", "always simulate prefixes", "never simulate prefixes"],
+)
+def test_equals_brute_force(monkeypatch, first_seed, few_leaves, simulate_up_to):
+    monkeypatch.setattr(step_search, "_FEW_LEAVES", few_leaves)
+    monkeypatch.setattr(step_search, "_SIMULATE_UP_TO", simulate_up_to)
     feasible = at_root = 0
-    for seed in range(10_000, 15_000):
+    for seed in range(first_seed, first_seed + 1700):
         solution = check_against_brute_force(step_problem(seed, max_blocks=8))
         if solution is not None:
             assert solution.proven, seed
             feasible += 1
             at_root += solution.nodes == 0
-    assert feasible >= 2000
+    assert feasible >= 700
     assert at_root > 0.7 * feasible
 
 
