@@ -26,7 +26,7 @@ from planner.specs import Model
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Chain", "check_layers", "contract", "layer_graph"]
+__all__ = ["Chain", "check_layers", "contract", "layer_graph", "linearise"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ class Chain:
     """Blocks of several layers: a cut inside is possible, and not considered on the chain."""
     notes: tuple[str, ...]
     """Components, sources, sinks and contraction, said aloud."""
+    linearised: bool = False
+    """Cut in the order of the file (``linearise``); other orders have other cuts."""
+
+    @property
+    def covers_all_cuts(self) -> bool:
+        """Whether every way to cut the graph into convex stages is a way to cut this chain."""
+        return not self.splittable and not self.linearised
 
 
 def check_layers(model: Model) -> list[tuple[int, ...]]:
@@ -213,6 +220,38 @@ def contract(model: Model) -> Chain:
         and all(layers == (index,) for index, layers in enumerate(crossing)),
         splittable=splittable,
         notes=_notes(names, inputs, blocks, block_names, splittable),
+    )
+
+
+def linearise(model: Model) -> Chain:
+    """The layers in the order of the file, to be cut anywhere.
+
+    Every prefix of a topological order is an ideal, so each cut is legal, also inside the blocks
+    that ``contract`` keeps whole. Cuts that interleave parallel branches differently are not
+    seen: what is best here is a plan of the graph, not proven best.
+
+    Raises
+    ------
+    GraphError, PinError
+        As ``check_layers``.
+    """
+    inputs = check_layers(model)
+    names = [layer.name for layer in model.layers]
+    contracted = contract(model)
+    if contracted.covers_all_cuts:
+        return contracted
+    note = (
+        "cut in the order of the file, also inside blocks of parallel branches; another order of "
+        "the branches may be better"
+    )
+    return Chain(
+        blocks=tuple((index,) for index in range(len(names))),
+        names=tuple(names),
+        crossing=_crossing(inputs, list(range(1, len(names)))),
+        is_chain=False,
+        splittable=(),
+        notes=(*contracted.notes, note),
+        linearised=True,
     )
 
 

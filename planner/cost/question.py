@@ -8,7 +8,7 @@ from __future__ import annotations
 from planner.cost.pricing import Pricer
 from planner.cost.tables import FixedLink
 from planner.errors import InputError, LayoutError, ProfileError
-from planner.graph import Chain, contract
+from planner.graph import Chain, contract, linearise
 from planner.plans import Layout
 from planner.specs import (
     Cluster,
@@ -65,9 +65,10 @@ def partition_question(
     """
     chain = contract(model)
     if setup.num_stages > len(chain.blocks):
-        cause = "layers" if chain.is_chain else "blocks between its cut points"
+        chain = linearise(model)
+    if setup.num_stages > len(chain.blocks):
         raise LayoutError(
-            f"{setup.num_stages} stages are more than the {len(chain.blocks)} {cause} of "
+            f"{setup.num_stages} stages are more than the {len(chain.blocks)} layers of "
             f"{model.name}",
             expected="at least one layer on every stage",
             fix=f"use at most {len(chain.blocks)} stages",

@@ -1,4 +1,4 @@
-"""What a pricer keeps between layouts: blocks by (tensor degree, micro-batch), states by (tp, dp)."""
+"""What a pricer keeps between layouts: blocks by (tp, micro-batch size), states by (tp, dp)."""
 
 from __future__ import annotations
 

@@ -83,7 +83,12 @@ def _headline(plan: Plan) -> Text:
     text.append(": ")
     text.append(plan.status.value, style=_STATUS_STYLE[plan.status])
     if plan.gap is not None and plan.bound_ms is not None:
-        covers = {"space": "all cuts of all layouts", "cuts": "all cuts", "layout": "this layout"}
+        covers = {
+            "space": "all cuts of all layouts",
+            "cuts": "all cuts",
+            "block_cuts": "all cuts between blocks",
+            "file_order_cuts": "all cuts in the order of the file",
+        }
         scope = covers.get(plan.bound_covers, plan.bound_covers)
         if plan.status is Status.OPTIMAL:
             text.append(f", proven over {scope}")

@@ -48,26 +48,27 @@ def solve_partition(
         value, bound, kind = best.value, step.bound, step.bound_kind
         proven, nodes, simulations = step.proven, step.nodes, step.simulations
     bound = min(bound, value)
-    splittable = bool(pricer.chain.splittable)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
     plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
     notes = plan.notes
-    graph_bound = bound
-    if splittable:
+    witness: dict[str, int | str] = {}
+    covers = "cuts"
+    if not pricer.chain.covers_all_cuts:
+        covers = "file_order_cuts" if pricer.chain.linearised else "block_cuts"
         graph_bound = min(bound, _graph_bound(pricer, layout, objective))
-        if proven and graph_bound < value:
-            status = Status.FEASIBLE
-            notes = (
-                *notes,
-                "proven best among cuts at block borders; cuts inside blocks may be better",
-            )
+        witness["graph_bound_quanta"] = graph_bound
+        where = "in the order of the file" if pricer.chain.linearised else "at block borders"
+        limit = (
+            f"no cut of the graph can be more than {100 * (1 - graph_bound / value):.3g} % better"
+        )
+        notes = (*notes, f"cuts {where} were considered; {limit}")
     ms = pricer.quantum.ms
     return plan.model_copy(
         update={
             "status": status,
-            "bound_ms": ms(graph_bound),
-            "gap": (value - graph_bound) / value if value else 0.0,
-            "bound_covers": "cuts",
+            "bound_ms": ms(bound),
+            "gap": (value - bound) / value if value else 0.0,
+            "bound_covers": covers,
             "notes": notes,
             "termination": Termination(
                 reason="proven" if proven else ("time_limit" if limits.passed() else "work_limit")
@@ -77,9 +78,9 @@ def solve_partition(
                 cuts=best.cuts,
                 recompute=tuple(choice.mode for choice in best.choices),
                 value_quanta=value,
-                bound_quanta=graph_bound,
+                bound_quanta=bound,
                 quantum_ms=str(pricer.quantum),
-                witness={"block_border_bound_quanta": bound},
+                witness=witness,
                 simulations=simulations,
                 nodes=nodes,
                 probes=bottleneck.probes,

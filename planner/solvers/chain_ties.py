@@ -16,8 +16,8 @@ __all__ = ["Shortfall", "balanced_bottleneck", "least_shortfall"]
 
 I64 = NDArray[np.int64]
 
-_KEPT_PAIRS = 4_000_000
-"""Price matrices up to this many pairs are kept between passes (about 100 MB)."""
+_KEPT_PAIRS = 10_000_000
+"""Price matrices up to this many pairs are kept between passes (about 160 MB)."""
 
 
 class Shortfall(NamedTuple):
@@ -102,14 +102,19 @@ def least_shortfall(problem: ChainProblem) -> Shortfall | None:
     tables = tables_of(problem)
     if tables.pinned is None:
         return None
-    spare = 1 << 20
+    # On average over ranks at least this much is missing: the fewest bytes of all blocks.
+    fewest = tables.static[-1] + min(tables.in_flight) * tables.least_kept[-1]
+    fewest -= sum(pair.shared_bytes for pair in tables.tied)
+    spare = -(-(fewest - sum(tables.room)) // tables.num_stages)
+    step = max(1, fewest // tables.num_stages >> 6)
     while True:
         # With enough to spare the windows hold every cut vector that lacks less.
         windows = tables.windows(tables.ceiling, spare_bytes=spare)
         found = _least_lack(problem, windows, least_memory) if windows is not None else None
         if found is not None and found.short_bytes <= spare:
             return found
-        spare *= 4
+        spare += step
+        step *= 2
 
 
 def _least_lack(
