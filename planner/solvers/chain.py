@@ -95,10 +95,11 @@ def solve_bottleneck(
         from planner.solvers import chain_kernels
 
         pack = chain_packed.packed(tables)
-        value, tests, priced = chain_kernels.reachable_sets(*pack, lower, upper)
+        room = np.zeros(tables.num_stages + 1, np.int64)
+        value, tests, priced = chain_kernels.reachable_sets(*pack, room, lower, upper)
         if value >= INFINITE:
             return None
-        cuts = tuple(pack.cuts.tolist())
+        cuts = tuple(room.tolist())
         return BottleneckSolution(cuts, value, value, True, probes + tests, states + priced)
     return _within_windows(problem, lower, upper, probes, states, deadline, compiled)
 
@@ -125,8 +126,9 @@ def _greedy_compiled(tables: ChainTables, lower: int, upper: int) -> GreedyOutco
     from planner.solvers import chain_kernels
 
     pack = chain_packed.packed(tables)
-    value, bound, probes, states = chain_kernels.greedy(*pack, lower, upper)
-    cuts = tuple(pack.cuts.tolist()) if value < INFINITE else None
+    room = np.zeros(tables.num_stages + 1, np.int64)
+    value, bound, probes, states = chain_kernels.greedy(*pack, room, lower, upper)
+    cuts = tuple(room.tolist()) if value < INFINITE else None
     return GreedyOutcome(cuts, value, bound, probes, states)
 
 
@@ -139,8 +141,9 @@ def _least_within(
 
     pack = chain_packed.packed(tables_of(problem))
     low, high = np.array(windows.low, np.int64), np.array(windows.high, np.int64)
-    value, pairs = chain_kernels.least_bottleneck(*pack, low, high, limit)
-    return None if value >= INFINITE else (value, tuple(pack.cuts.tolist()), pairs)
+    room = np.zeros(len(low), np.int64)
+    value, pairs = chain_kernels.least_bottleneck(*pack, room, low, high, limit)
+    return None if value >= INFINITE else (value, tuple(room.tolist()), pairs)
 
 
 def _within_windows(

@@ -1,7 +1,7 @@
 """Compiled chain programs; the only module that imports numba, itself imported only when asked.
 
 The same definitions as ``chain_probes`` and ``chain_dense`` (where the reasons stand), on the
-arrays of ``chain_packed``: one call solves one problem and leaves its cuts in ``cuts``.
+arrays of ``chain_packed``: one call solves one problem and writes its cuts into ``cuts`` (P+1).
 """
 
 from __future__ import annotations

@@ -39,8 +39,7 @@ class Packed(NamedTuple):
     tied: I64
     """(pairs, 3)."""
     info: I64
-    cuts: I64
-    """Room for the answer (P+1)."""
+    """Scalars, then whether each mode is allowed."""
 
 
 @cache
@@ -109,4 +108,4 @@ def _pack(tables: ChainTables) -> Packed:
     )  # fmt: skip
     info[INFO:] = [mode.mode in tables.allowed_modes for mode in tables.modes]
     tied = np.array(tables.tied, np.int64).reshape(len(tables.tied), 3)
-    return Packed(rows, per_stage, sparse, tied, info, np.zeros(stages + 1, np.int64))
+    return Packed(rows, per_stage, sparse, tied, info)

@@ -94,8 +94,9 @@ def _compiled_sums(problem: ChainProblem, limit: int) -> tuple[int, int, tuple[i
 
     pack = chain_packed.packed(tables)
     low, high = np.array(windows.low, np.int64), np.array(windows.high, np.int64)
-    total, largest, _ = chain_kernels.least_sum(*pack, low, high, limit)
-    return None if total >= INFINITE else (total, largest, tuple(pack.cuts.tolist()))
+    room = np.zeros(len(low), np.int64)
+    total, largest, _ = chain_kernels.least_sum(*pack, room, low, high, limit)
+    return None if total >= INFINITE else (total, largest, tuple(room.tolist()))
 
 
 class _Sums:
