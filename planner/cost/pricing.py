@@ -22,7 +22,7 @@ from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatc
 from planner.cost.tables import BlockTable, FixedLink, StateTable
 from planner.graph import Chain
 from planner.plans import Layout
-from planner.specs import Cluster, Model, Origin, Tier, Training
+from planner.specs import Cluster, Layer, Model, Origin, Tier, Training
 
 __all__ = ["Pricer"]
 
@@ -87,26 +87,44 @@ class Pricer:
         key = (tp, microbatch_size)
         found = self._layer_prices.get(key)
         if found is None:
-            memo: dict[object, LayerPrice] = {}
-            prices = []
-            for layer in self.model.layers:
-                kind = (
-                    id(layer.shape) if layer.shape is not None else id(layer),
-                    layer.trainable,
+            distinct = [
+                price_layer(
+                    layer,
+                    cluster=self.cluster,
+                    training=self.training,
+                    tp=tp,
+                    microbatch_size=microbatch_size,
+                    profile_precision=self.model.precision,
                 )
-                price = memo.get(kind)
-                if price is None:
-                    price = memo[kind] = price_layer(
-                        layer,
-                        cluster=self.cluster,
-                        training=self.training,
-                        tp=tp,
-                        microbatch_size=microbatch_size,
-                        profile_precision=self.model.precision,
-                    )
-                prices.append(price)
+                for layer in self._distinct_layers[0]
+            ]
+            prices = [distinct[kind] for kind in self._distinct_layers[1]]
             found = self._layer_prices[key] = tuple(prices)
         return found
+
+    @cached_property
+    def _distinct_layers(self) -> tuple[list[Layer], list[int]]:
+        """One layer of each kind, and the kind of every layer."""
+        kinds: dict[object, int] = {}
+        first: list[Layer] = []
+        kind_of: list[int] = []
+        for layer in self.model.layers:
+            key = (layer.shape if layer.shape is not None else id(layer), layer.trainable)
+            kind = kinds.setdefault(key, len(kinds))
+            if kind == len(first):
+                first.append(layer)
+            kind_of.append(kind)
+        return first, kind_of
+
+    @cached_property
+    def _tied_layers(self) -> tuple[tuple[int, int], ...]:
+        """(layer, layer it is tied to) by index."""
+        index = {layer.name: i for i, layer in enumerate(self.model.layers)}
+        return tuple(
+            (i, index[layer.tied_to])
+            for i, layer in enumerate(self.model.layers)
+            if layer.tied_to is not None
+        )
 
     @cached_property
     def quantum(self) -> Quantum:
@@ -177,16 +195,12 @@ class Pricer:
         def times(values: list[float]) -> I64:
             return summed(self.quantum.array(values))
 
-        blocks = len(chain.blocks)
-        cut_forward = np.zeros(blocks + 1, np.int64)
-        cut_backward = np.zeros(blocks + 1, np.int64)
-        for position, producers in enumerate(chain.crossing, start=1):
-            cut_forward[position] = sum(prices[layer].output_bytes for layer in producers)
-            cut_backward[position] = sum(prices[layer].gradient_bytes for layer in producers)
+        cut_forward, cut_backward = self._cut_bytes(prices)
         origin_ms: dict[Origin, float] = {}
-        for price in prices:
+        counts = np.bincount(of_layer)
+        for price, count in zip(distinct, counts.tolist(), strict=True):
             time_ms = price.forward_ms + price.input_gradient_ms + price.weight_gradient_ms
-            origin_ms[price.origin] = origin_ms.get(price.origin, 0.0) + time_ms
+            origin_ms[price.origin] = origin_ms.get(price.origin, 0.0) + count * time_ms
         all_ms = sum(origin_ms.values())
         order = list(Origin)
         return BlockTable(
@@ -211,28 +225,40 @@ class Pricer:
             trainable_parameters=summed([p.trainable_parameters for p in distinct]),
             cut_forward_bytes=cut_forward,
             cut_backward_bytes=cut_backward,
-            buffer_bytes=max((p.buffer_bytes for p in prices), default=0),
-            tensor_parallel_bytes=sum(p.tensor_parallel_bytes for p in prices),
-            model_flops=sum(p.model_flops for p in prices),
+            buffer_bytes=max(p.buffer_bytes for p in distinct),
+            model_flops=sum(
+                p.model_flops * n for p, n in zip(distinct, counts.tolist(), strict=True)
+            ),
             origin_share={
                 origin: origin_ms[origin] / all_ms if all_ms else 1.0 / len(origin_ms)
                 for origin in order
                 if origin in origin_ms
             },
             tied=self._tied_blocks(prices),
-            origins=tuple(
+            origins=tuple(price.origin for price in prices)
+            if alone
+            else tuple(
                 max((prices[layer].origin for layer in members), key=order.index)
                 for members in chain.blocks
             ),
         )
 
+    def _cut_bytes(self, prices: tuple[LayerPrice, ...]) -> tuple[I64, I64]:
+        """Bytes over each cut position, forward and backward; zero at the ends."""
+        chain = self.chain
+        forward, backward = np.zeros((2, len(chain.blocks) + 1), np.int64)
+        if chain.is_chain:
+            forward[1:-1] = [price.output_bytes for price in prices[:-1]]
+            backward[1:-1] = [price.gradient_bytes for price in prices[:-1]]
+            return forward, backward
+        for position, producers in enumerate(chain.crossing, start=1):
+            forward[position] = sum(prices[layer].output_bytes for layer in producers)
+            backward[position] = sum(prices[layer].gradient_bytes for layer in producers)
+        return forward, backward
+
     def _tied_blocks(self, prices: tuple[LayerPrice, ...]) -> tuple[tuple[int, int, int], ...]:
-        index = {layer.name: i for i, layer in enumerate(self.model.layers)}
         pairs = []
-        for i, layer in enumerate(self.model.layers):
-            if layer.tied_to is None:
-                continue
-            other = index[layer.tied_to]
+        for i, other in self._tied_layers:
             shared = prices[i].embedding_parameters or min(
                 prices[i].parameters, prices[other].parameters
             )

@@ -57,8 +57,6 @@ class BlockTable:
     """Bytes sent forward over each cut position, shape (N+1,); zero at the ends."""
     cut_backward_bytes: I64
     buffer_bytes: int
-    tensor_parallel_bytes: int
-    """Bytes one rank holding the whole model would send in tensor-parallel collectives."""
     model_flops: float
     """FLOPs of one micro-batch, forward and backward, over all tensor-parallel ranks."""
     origin_share: dict[Origin, float]

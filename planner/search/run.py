@@ -21,6 +21,7 @@ from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import PinError
 from planner.plans import Layout
+from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
 from planner.search.space import LayoutSpace
 from planner.solvers.chain import BottleneckSolution, solve_bottleneck
@@ -31,13 +32,14 @@ __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
 
 _WAVE = 4
 _FIRST_NODES = 300
+"""Branch-and-bound nodes of the first attempt to close a layout that may hold the optimum."""
 
 
 @dataclass(frozen=True)
 class SearchLimits:
     """What the search may use."""
 
-    nodes_per_layout: int = 20_000
+    nodes_per_layout: int = 40_000
     """Branch-and-bound nodes for a layout whose bound is still open at the end."""
     deadline: float | None = None
     """``time.monotonic()`` instant."""
@@ -59,8 +61,6 @@ class LayoutResult:
     bottleneck: int
     smallest_stage: int
     peak_bytes: int
-    bound_kind: str
-    witness: dict[str, int | str]
 
     def value(self, objective: Objective) -> int:
         """The objective as an integer to be minimised."""
@@ -219,7 +219,7 @@ class _Search:
                     continue
             if not wave:
                 break
-            self._solve_wave(wave, _FIRST_NODES)
+            self._solve_wave(wave, 0)
             wave = []
         for bound, _, index in heap:
             self.open[index] = bound
@@ -304,44 +304,36 @@ class _Search:
         problem = self.problems[index]
         bound = max(solution.bound, self.result.refined.get(index, 0))
         self.result.refined[index] = bound
-        cuts, value = solution.cuts, solution.value
+        found: StepSolution | StepEvaluation | None = solution
         if self.objective is Objective.BOTTLENECK:
-            cuts, value = self._within_bottleneck(index, solution)
-        if cuts is None or value is None:
+            found = self._within_bottleneck(index, solution)
+        if found is None or found.cuts is None or found.value is None:
             self.open[index] = self._objective_bound(index, bound)
             return
-        found = _measured(problem, index, self.space.layout(index), cuts, value, min(bound, value))
+        layout, value = self.space.layout(index), found.value
+        result = _measured(problem, index, layout, found, value, min(bound, value))
         known = self.result.solved.get(index)
-        if known is None or found.rank(self.objective) < known.rank(self.objective):
-            self.result.solved[index] = found
+        if known is None or result.rank(self.objective) < known.rank(self.objective):
+            self.result.solved[index] = result
         elif bound > known.step_bound:
             self.result.solved[index] = _with_bound(known, min(bound, known.step))
 
-    def _within_bottleneck(
-        self, index: int, solution: StepSolution
-    ) -> tuple[tuple[int, ...] | None, int | None]:
+    def _within_bottleneck(self, index: int, solution: StepSolution) -> StepEvaluation | None:
         """The better of two cuts for the bottleneck objective: least bottleneck, then step."""
-        from planner.schedules.step import evaluate_cuts
-
         options = []
         for cuts in (self.bottlenecks[index].cuts, solution.cuts):
-            if cuts is None:
-                continue
-            evaluated = evaluate_cuts(self.problems[index], cuts)
+            evaluated = None if cuts is None else evaluate_cuts(self.problems[index], cuts)
             if evaluated is not None:
-                options.append((evaluated.bottleneck, evaluated.value, tuple(cuts)))
-        if not options:
-            return None, None
-        _, value, cuts = min(options)
-        return cuts, value
+                options.append(evaluated)
+        return min(options, key=lambda e: (e.bottleneck, e.value, e.cuts), default=None)
 
     def _close_gaps(self) -> None:
         """Spend the node limit on layouts whose bound still undercuts the best value."""
         if self.objective is Objective.BOTTLENECK:
             return
-        node_limit = _FIRST_NODES
+        node_limit = 0
         while self.result.solved and node_limit < self.limits.nodes_per_layout:
-            node_limit = min(node_limit * 8, self.limits.nodes_per_layout)
+            node_limit = min(max(_FIRST_NODES, node_limit * 8), self.limits.nodes_per_layout)
             best = self._threshold(1)
             undecided = [
                 index
@@ -379,32 +371,30 @@ class _Search:
         open_bounds.extend(
             bound for index, bound in self.open.items() if index not in result.solved
         )
-        if self.objective is Objective.FEWEST_GPUS:
-            result.bound = min(open_bounds)
-        else:
-            result.bound = min(open_bounds)
+        result.bound = min(open_bounds)
         result.proven = result.bound >= best
         return result
 
 
 def _measured(
-    problem: ChainProblem, index: int, layout: Layout, cuts: tuple[int, ...], step: int, bound: int
+    problem: ChainProblem,
+    index: int,
+    layout: Layout,
+    evaluated: StepSolution | StepEvaluation,
+    step: int,
+    bound: int,
 ) -> LayoutResult:
+    """What ranks a cut, from its solution or evaluation."""
+    cuts = tuple(evaluated.cuts or ())
     sums = problem.prefix
-    bottleneck, smallest, peak = 0, None, 0
-    for stage in range(problem.num_stages):
-        start, end = cuts[stage], cuts[stage + 1]
-        choice = problem.recompute_choice(stage, start, end)
-        if choice is None:  # pragma: no cover - solvers return feasible cuts
-            raise AssertionError("a solver returned a stage that does not fit")
-        load = sums["forward"][end] - sums["forward"][start]
-        load += sums["backward"][end] - sums["backward"][start] + choice.extra
-        bottleneck = max(bottleneck, load + sum(problem.edges(stage, start, end)))
-        smallest = load if smallest is None else min(smallest, load)
-        peak = max(peak, choice.memory_bytes)
-    return LayoutResult(
-        index, layout, tuple(cuts), step, bound, bottleneck, smallest or 0, peak, "", {}
-    )
+    loads = [
+        sums["forward"][end] - sums["forward"][start]
+        + sums["backward"][end] - sums["backward"][start] + choice.extra
+        for start, end, choice in zip(cuts, cuts[1:], evaluated.choices, strict=False)
+    ]  # fmt: skip
+    peak = max(choice.memory_bytes for choice in evaluated.choices)
+    assert evaluated.bottleneck is not None
+    return LayoutResult(index, layout, cuts, step, bound, evaluated.bottleneck, min(loads), peak)
 
 
 def _with_bound(found: LayoutResult, bound: int) -> LayoutResult:
