@@ -77,6 +77,7 @@ class Pricer:
         self._states: dict[tuple[int, int], StateTable] = {}
         self._edges: dict[tuple[int, int, tuple[Tier, ...]], tuple[I64, I64]] = {}
         self._transfers: dict[tuple[int, Tier], int] = {}
+        self._fixed_tails: dict[tuple[int, int, int], int] = {}
         self._windows: dict[int, StageWindows] = {}
         self._tiers: dict[tuple[int, int, int], tuple[Tier, ...]] = {}
 
@@ -347,6 +348,14 @@ class Pricer:
         distinct, of_block = np.unique(amounts, return_inverse=True)
         return self.quantum.array(time_ms(amount) for amount in distinct.tolist())[of_block]
 
+    def fixed_tail(self, layout: Layout) -> int:
+        """``fixed_tail_ms`` in quanta."""
+        key = (layout.dp, layout.tp, layout.pp)
+        found = self._fixed_tails.get(key)
+        if found is None:
+            found = self._fixed_tails[key] = self.quantum.quanta(self.fixed_tail_ms(layout))
+        return found
+
     def fixed_tail_ms(self, layout: Layout) -> float:
         """Per-step overhead, and the gradient all-reduce of tied weights between two stages."""
         if not self.tail:
@@ -470,6 +479,6 @@ class Pricer:
             reduction_latency=states.reduction_latency,
             overlap_reduction=self.training.overlap_gradient_reduction,
             update=states.update,
-            fixed_tail=self.quantum.quanta(self.fixed_tail_ms(layout)),
+            fixed_tail=self.fixed_tail(layout),
             tensor_parallel=blocks.tensor_parallel,
         )

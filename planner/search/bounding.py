@@ -153,11 +153,6 @@ def _edge_roundtrip(pricer: Pricer, tp: int, microbatch_size: int, tiers: tuple[
 
 
 def _fixed_tails(pricer: Pricer, space: LayoutSpace, members: I64) -> I64:
-    memo: dict[int, int] = {}
-    values = []
-    for index in members.tolist():
-        stages = int(space.pp[index])
-        if stages not in memo:
-            memo[stages] = pricer.quantum.quanta(pricer.fixed_tail_ms(space.layout(index)))
-        values.append(memo[stages])
-    return np.array(values, np.int64)
+    first = {int(stages): index for index, stages in zip(members, space.pp[members], strict=True)}
+    tails = {stages: pricer.fixed_tail(space.layout(index)) for stages, index in first.items()}
+    return np.array([tails[stages] for stages in space.pp[members].tolist()], np.int64)

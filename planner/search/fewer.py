@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.pricing import Pricer
 from planner.errors import InputError
@@ -14,7 +15,11 @@ from planner.specs import Model, Objective
 
 __all__ = ["fewer_gpus_notes"]
 
+Column = NDArray[np.int64]
+
 _MOST_LAYOUTS = 20_000
+_MOST_TRIED = 32
+"""Layouts solved at most, most promising bounds first: a hint, not a proof."""
 
 
 def fewer_gpus_notes(
@@ -36,7 +41,8 @@ def fewer_gpus_notes(
     notes = []
     fewer = space.num_gpus < plan.num_gpus
     bounds = bound_layouts(pricer, _subset(space, fewer))
-    faster = _subset(_subset(space, fewer), bounds.step < value)
+    members = _subset(space, fewer)
+    faster = _promising(members, bounds.step, value)
     quick = SearchLimits(nodes_per_layout=1, deadline=limits.deadline)
     if len(faster):
         result = search_layouts(pricer, faster, limits=quick)
@@ -49,8 +55,7 @@ def fewer_gpus_notes(
             )
     if pricer.cluster.price_per_gpu_hour:
         cost = value * plan.num_gpus
-        members = _subset(space, fewer)
-        cheaper = _subset(members, bounds.step * members.num_gpus < cost)
+        cheaper = _promising(members, bounds.step * members.num_gpus, cost)
         if len(cheaper):
             result = search_layouts(
                 pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=quick
@@ -68,7 +73,14 @@ def fewer_gpus_notes(
     return tuple(notes)
 
 
-def _subset(space: LayoutSpace, keep: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> LayoutSpace:
+def _promising(space: LayoutSpace, bounds: Column, value: int) -> LayoutSpace:
+    """The layouts whose bound undercuts a value, the smallest bounds first, not too many."""
+    order = np.argsort(bounds, kind="stable")[:_MOST_TRIED]
+    return _subset(space, np.sort(order[bounds[order] < value]))
+
+
+def _subset(space: LayoutSpace, keep: NDArray[np.bool_] | Column) -> LayoutSpace:
+    """Layouts chosen by a mask or by index."""
     return LayoutSpace(
         space.dp[keep],
         space.pp[keep],
