@@ -14,6 +14,10 @@ from planner.specs import Objective
 
 __all__ = ["solve_partition"]
 
+_MOST_TIE_CELLS = 200_000
+"""Blocks times stages above which ties are broken only among the cuts that were met anyway:
+the exact tie-break takes seconds there."""
+
 
 def solve_partition(
     pricer: Pricer, layout: Layout, objective: Objective, limits: SearchLimits
@@ -24,18 +28,20 @@ def solve_partition(
     smallest stage, then peak bytes, then the smallest cuts, among the cuts met.
     """
     problem = pricer.problem(layout)
-    bottleneck = solve_bottleneck(problem, kernel="auto", deadline=limits.deadline)
+    try:
+        bottleneck = solve_bottleneck(problem, kernel="auto", deadline=limits.deadline)
+    except TimeoutError:
+        return None
     if bottleneck is None:
         return None
     seeds = [bottleneck.cuts, tuple(solve_surrogate(problem, bottleneck, kernel="auto"))]
-    balanced = balanced_bottleneck(problem, bottleneck.value)
-    if balanced is not None:
-        seeds.append(tuple(balanced))
+    if problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS:
+        seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
     quick = objective is Objective.BOTTLENECK
     step = solve_step_time(
         problem,
         seeds=seeds,
-        node_limit=1 if quick else limits.nodes_per_layout,
+        node_limit=0 if quick else limits.nodes_per_layout,
         deadline=limits.deadline,
     )
     candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
