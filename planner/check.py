@@ -2,6 +2,17 @@
 
 Every solver, executor, writer and service test ends here. Nothing of a plan is believed but its
 layout and which layers each stage holds.
+
+What is recomputed of a bound, and what is not:
+
+- over the cuts of one chain: all of it, for the bottleneck by an independent program, for the
+  step time by the bound's own chain problem or, where the solver branched, by plain enumeration
+  up to a number of nodes (``bound_recomputed`` says whether that was enough);
+- over a space of layouts: only that no cut of the plan's own layout beats it
+  (``layout_bound_checked``). That no other layout does is the search's word: a layout's bound is
+  recomputed when a plan of that layout is judged.
+
+Runners-up, the Pareto set, rejected layouts and notes are not judged.
 """
 
 from __future__ import annotations
@@ -12,11 +23,14 @@ from dataclasses import dataclass
 
 from planner.assembly import assemble_plan, unfitting_plan
 from planner.cost.certificates import reachable
+from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import PinError, PlannerError
-from planner.plans import Plan, Status, Violation
+from planner.plans import Certificate, Plan, Status, Violation
 from planner.schedules.bounds import root_bound
+from planner.schedules.exhaust import nothing_below
+from planner.schedules.step import evaluate_cuts
 from planner.specs import Objective
 
 __all__ = ["Verification", "check_plan", "cuts_of"]
@@ -26,6 +40,9 @@ _RELATIVE = 1e-9
 
 _CUT_SCOPES = ("cuts", "block_cuts", "file_order_cuts")
 """Bounds over the cuts of one chain; they are recomputed. Others bound a whole space."""
+
+_CUT_NODES, _LAYOUT_NODES = 20_000, 2_000
+"""Nodes of the enumeration where the bound's own chain problem does not confirm a bound."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,9 @@ class Verification:
     violations: tuple[Violation, ...]
     plan: Plan | None
     bound_recomputed: bool
-    """Whether the certificate's bound was recomputed (only bounds over cuts can be, cheaply)."""
+    """Whether the whole of the certificate's bound was recomputed (bounds over cuts can be)."""
+    layout_bound_checked: bool = False
+    """Whether it was shown that no cut of the plan's own layout beats the stated bound."""
 
     @property
     def ok(self) -> bool:
@@ -145,32 +164,67 @@ def check_plan(pricer: Pricer, plan: Plan) -> Verification:
                 )
         return Verification(tuple(violations), plan.model_copy(update={"stages": stages}), False)
     violations += _compare(plan, priced)
-    bound_violations, recomputed = _check_bound(problem, pricer, plan, priced, cuts)
+    bound_violations, recomputed, own_layout = _check_bound(problem, pricer, plan, priced, cuts)
     violations += bound_violations
-    return Verification(tuple(violations), priced, recomputed)
+    return Verification(tuple(violations), priced, recomputed, own_layout)
 
 
 def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
-    layout = plan.layout
+    """Batch, GPUs and degrees of the layout against what was asked."""
+    layout, training = plan.layout, pricer.training
     found = []
+
+    def complain(code: str, message: str) -> None:
+        found.append(Violation(code=code, message=message))
+
+    degrees = ("dp", "pp", "tp", "microbatch_size", "num_microbatches")
+    for name in degrees:
+        if getattr(layout, name) < 1:
+            complain("LAYOUT", f"{name} is {getattr(layout, name)}; it is at least 1")
+    for name in ("cp", "ep", "vpp"):
+        if getattr(layout, name) != 1:
+            complain("LAYOUT", f"{name} is {getattr(layout, name)}; only 1 can be priced")
+    if found:
+        return found
     batch = layout.dp * layout.num_microbatches * layout.microbatch_size
-    if batch != pricer.training.global_batch_size:
-        found.append(
-            Violation(
-                code="BATCH",
-                message=f"dp x M x m = {batch}, the global batch is "
-                f"{pricer.training.global_batch_size}",
-            )
+    if batch != training.global_batch_size:
+        complain("BATCH", f"dp x M x m = {batch}, the global batch is {training.global_batch_size}")
+    if layout.schedule not in training.schedules:
+        complain("SCHEDULE", f"{layout.schedule.value} is not among the schedules asked for")
+    conflict = tensor_parallel_conflict(pricer.model, layout.tp)
+    if conflict is not None:
+        complain("LAYOUT", conflict)
+    if pricer.fixed_link is not None:
+        return found
+    cluster = pricer.cluster
+    if layout.num_gpus > cluster.num_gpus:
+        complain(
+            "GPUS", f"the layout needs {layout.num_gpus} GPUs, the cluster has {cluster.num_gpus}"
         )
-    if pricer.fixed_link is None and layout.num_gpus > pricer.cluster.num_gpus:
-        found.append(
-            Violation(
-                code="GPUS",
-                message=f"the layout needs {layout.num_gpus} GPUs, the cluster has "
-                f"{pricer.cluster.num_gpus}",
-            )
+    if layout.tp > cluster.nvlink_domain and not training.allow_cross_domain:
+        complain(
+            "LAYOUT", f"tp={layout.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs"
         )
+    for name in ("dp", "pp", "tp", "microbatch_size"):
+        pin = getattr(training.pins, name)
+        if pin is not None and pin != getattr(layout, name):
+            complain("PIN", f"{name} is {getattr(layout, name)}, but pinned to {pin}")
     return found
+
+
+_PLAN_FIGURES = (
+    "bottleneck_ms", "step_time_ms", "bubble_fraction", "mfu", "tokens_per_s",
+    "tokens_per_dollar", "peak_memory_bytes",
+)  # fmt: skip
+_STAGE_TIMES = (
+    "forward_ms", "backward_ms", "input_gradient_ms", "weight_gradient_ms", "recompute_ms",
+    "communication_ms", "tensor_parallel_ms", "exposed_reduction_ms", "hidden_reduction_ms",
+    "optimizer_ms",
+)  # fmt: skip
+_STAGE_FACTS = (
+    "rank", "in_flight", "memory_bytes", "memory", "memory_upper_bytes", "budget_bytes",
+    "recompute", "recomputed_layers", "verdict", "origin",
+)  # fmt: skip
 
 
 def _differs(said: float | None, found: float | None) -> bool:
@@ -188,26 +242,24 @@ def _compare(plan: Plan, priced: Plan) -> list[Violation]:
             Violation(code="PRICE", message=f"{what} is {really}, the plan says {said}", rank=rank)
         )
 
-    for name in ("bottleneck_ms", "step_time_ms", "bubble_fraction", "mfu", "tokens_per_s"):
-        if _differs(getattr(plan, name), getattr(priced, name)):
+    for name in _PLAN_FIGURES:
+        if name in plan.model_fields_set and _differs(getattr(plan, name), getattr(priced, name)):
             complain(name, getattr(plan, name), getattr(priced, name))
+    for name in ("sends", "num_gpus", "idle_gpus", "communication", "origins"):
+        if name in plan.model_fields_set and getattr(plan, name) != getattr(priced, name):
+            complain(name, getattr(plan, name), getattr(priced, name))
+    if plan.step_terms is not None and priced.step_terms is not None:
+        for name in type(plan.step_terms).model_fields:
+            said_term, real_term = getattr(plan.step_terms, name), getattr(priced.step_terms, name)
+            if _differs(said_term, real_term):
+                complain(name, said_term, real_term)
     for said, really in zip(plan.stages, priced.stages, strict=True):
         if "memory_bytes" not in said.model_fields_set:
             continue
-        for name in (
-            "forward_ms", "backward_ms", "input_gradient_ms", "weight_gradient_ms",
-            "communication_ms",
-        ):  # fmt: skip
+        for name in _STAGE_TIMES:
             if _differs(getattr(said, name), getattr(really, name)):
                 complain(name, getattr(said, name), getattr(really, name), said.rank)
-        for name in (
-            "in_flight",
-            "memory_bytes",
-            "memory",
-            "recompute",
-            "recomputed_layers",
-            "verdict",
-        ):
+        for name in _STAGE_FACTS:
             if getattr(said, name) != getattr(really, name):
                 complain(name, getattr(said, name), getattr(really, name), said.rank)
         if sum(said.memory.values()) != said.memory_bytes:
@@ -222,59 +274,87 @@ def _compare(plan: Plan, priced: Plan) -> list[Violation]:
 
 def _check_bound(
     problem: ChainProblem, pricer: Pricer, plan: Plan, priced: Plan, cuts: Sequence[int]
-) -> tuple[list[Violation], bool]:
+) -> tuple[list[Violation], bool, bool]:
     """Whether the stated bound holds for the cuts of this layout.
 
-    A bound over a whole space cannot exceed the bound over this layout's cuts, so both are
-    checked against the bound recomputed here.
+    A bound over a whole space holds for this layout's cuts among others.
     """
     certificate = plan.certificate
     if plan.bound_ms is None or certificate is None:
         if plan.status is Status.OPTIMAL:
-            return [
-                Violation(code="NO_CERTIFICATE", message="optimal without a certificate")
-            ], False
-        return [], False
-    found: list[Violation] = []
-    if tuple(certificate.cuts) != tuple(cuts):
-        found.append(
-            Violation(code="CERTIFICATE", message="the certificate's cuts are not the plan's")
-        )
-    value_ms = (
-        priced.bottleneck_ms if plan.objective is Objective.BOTTLENECK else priced.step_time_ms
-    )
-    assert value_ms is not None
-    value = pricer.quantum.quanta(value_ms)
+            message = "optimal without a certificate"
+            return [Violation(code="NO_CERTIFICATE", message=message)], False, False
+        return [], False, False
+    evaluation = evaluate_cuts(problem, cuts)
+    if evaluation is None:  # pragma: no cover - the plan was priced just before
+        raise PlannerError("the cuts of a priced plan do not fit")
+    value = step = evaluation.value
+    unit = 1
+    if plan.objective is Objective.BOTTLENECK:
+        value = evaluation.bottleneck
+    elif plan.objective is Objective.TOKENS_PER_DOLLAR:
+        unit = plan.layout.num_gpus
+        value = step * unit
+    found = _check_certificate(pricer, plan, priced, certificate, value, unit, cuts)
     bound = certificate.bound_quanta
     if bound > value:
-        found.append(
-            Violation(
-                code="BOUND",
-                message=f"the bound of {plan.bound_ms} ms exceeds the value of {value_ms} ms",
-            )
-        )
-    if plan.status is Status.OPTIMAL and plan.bound_covers in _CUT_SCOPES and bound < value:
+        message = f"the bound of {plan.bound_ms} ms exceeds the value"
+        found.append(Violation(code="BOUND", message=message))
+    if plan.status is Status.OPTIMAL and bound < value:
         found.append(Violation(code="BOUND", message="optimal, but the bound is below the value"))
-    if plan.bound_covers not in _CUT_SCOPES:
-        return found, False
+    over_cuts = plan.bound_covers in _CUT_SCOPES
+    if any(violation.code == "BOUND" for violation in found):
+        return found, False, False
     if plan.objective is Objective.BOTTLENECK:
-        if reachable(problem, bound - 1):
-            found.append(
-                Violation(
-                    code="BOUND",
-                    message=f"some cut beats the stated bound of {plan.bound_ms} ms",
-                )
-            )
-        return found, True
-    own_bound, _ = root_bound(problem)
-    if own_bound is not None and certificate.bound_kind == "interval_dp":
-        if bound > own_bound:
-            found.append(
-                Violation(
-                    code="BOUND",
-                    message=f"the stated bound of {plan.bound_ms} ms exceeds the recomputed one of "
-                    f"{pricer.quantum.ms(own_bound)} ms",
-                )
-            )
-        return found, True
-    return found, False
+        holds: bool | None = not reachable(problem, bound - 1)
+    else:
+        holds = _step_bound_holds(
+            problem, -(-bound // unit), step, _CUT_NODES if over_cuts else _LAYOUT_NODES
+        )
+    if holds is False:
+        message = f"some cut of this layout beats the stated bound of {plan.bound_ms} ms"
+        found.append(Violation(code="BOUND", message=message))
+    elif holds is None and over_cuts and certificate.bound_kind == "interval_dp":
+        message = f"the chain problem named by the certificate does not give {plan.bound_ms} ms"
+        found.append(Violation(code="BOUND", message=message))
+    decided = holds is not None
+    return found, decided and over_cuts, decided
+
+
+def _step_bound_holds(problem: ChainProblem, bound: int, value: int, nodes: int) -> bool | None:
+    """Whether no cut has a step value below ``bound``; None where that was not decided."""
+    own_bound, _ = root_bound(problem, upper_bound=value)
+    if own_bound is not None and own_bound >= bound:
+        return True
+    return nothing_below(problem, bound, nodes)
+
+
+def _check_certificate(
+    pricer: Pricer,
+    plan: Plan,
+    priced: Plan,
+    certificate: Certificate,
+    value: int,
+    unit: int,
+    cuts: Sequence[int],
+) -> list[Violation]:
+    """Whether the certificate is of this plan, and plan and certificate state the same bound."""
+    found = []
+
+    def complain(message: str) -> None:
+        found.append(Violation(code="CERTIFICATE", message=message))
+
+    if tuple(certificate.cuts) != tuple(cuts):
+        complain("the certificate's cuts are not the plan's")
+    if certificate.recompute != tuple(stage.recompute for stage in priced.stages):
+        complain("the certificate's recompute modes are not the plan's")
+    if certificate.quantum_ms != str(pricer.quantum):
+        complain(f"the time unit is {pricer.quantum} ms, not {certificate.quantum_ms} ms")
+    if certificate.value_quanta != value:
+        complain(f"the value is {value} quanta, the certificate says {certificate.value_quanta}")
+    if _differs(plan.bound_ms, pricer.quantum.ms(certificate.bound_quanta) / unit):
+        complain(f"the plan's bound of {plan.bound_ms} ms is not the certificate's")
+    gap = (value - certificate.bound_quanta) / value if value else 0.0
+    if _differs(plan.gap, gap):
+        complain(f"the gap is {gap}, the plan says {plan.gap}")
+    return found
