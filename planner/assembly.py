@@ -26,6 +26,7 @@ from planner.plans import (
 from planner.schedules.simulate import bubble_fraction, simulate
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.specs import Objective, Origin, Recompute, Schedule, Tier
+from planner.units import format_ranges
 
 __all__ = ["UPPER_SHARE", "assemble_plan", "least_memory", "step_breakdown", "unfitting_plan"]
 
@@ -352,7 +353,7 @@ def _notes(priced: _Priced, stages: Sequence[Stage]) -> tuple[str, ...]:
     tight = [stage.rank for stage in stages if stage.verdict is Verdict.TIGHT]
     if tight:
         notes.append(
-            f"rank{'s' if len(tight) > 1 else ''} {', '.join(map(str, tight))}: the estimate fits "
+            f"rank{'s' if len(tight) > 1 else ''} {format_ranges(tight)}: the estimate fits "
             "but its upper bound does not"
         )
     return tuple(notes)

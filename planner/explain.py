@@ -14,7 +14,7 @@ from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
 from planner.solvers.chain import Shortfall, least_shortfall
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
-from planner.units import format_bytes, format_ms
+from planner.units import format_bytes, format_ms, format_ranges
 
 __all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
 
@@ -78,9 +78,10 @@ def _memory_findings(plan: Plan) -> list[str]:
         f"rank {fullest.rank} is the fullest: {format_bytes(fullest.memory_bytes)} of "
         f"{format_bytes(fullest.budget_bytes)} ({format_bytes(left)} left): {named}"
     ]
-    recomputing = [str(s.rank) for s in plan.stages if s.recompute is not Recompute.NONE]
+    recomputing = [s.rank for s in plan.stages if s.recompute is not Recompute.NONE]
     if recomputing:
-        findings.append(f"memory forces recompute on ranks {', '.join(recomputing)}")
+        ranks = f"rank{'s' if len(recomputing) > 1 else ''} {format_ranges(recomputing)}"
+        findings.append(f"memory forces recompute on {ranks}")
     return findings
 
 

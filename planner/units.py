@@ -6,6 +6,7 @@ GiB = 2**30 and GB = 10**9; both are accepted, and always printed with their uni
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 from planner.errors import UnitError
@@ -14,6 +15,7 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_ms",
+    "format_ranges",
     "parse_bandwidth",
     "parse_bytes",
     "parse_flops",
@@ -195,3 +197,23 @@ def format_count(value: float) -> str:
             return f"{size:.0f}" if not unit else f"{size:.1f}{unit}"
         size /= 1000
     return f"{size:.2f}T"
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Ranks, or other whole numbers, with runs written as ranges.
+
+    Examples
+    --------
+    >>> format_ranges([1, 2, 3, 7, 9, 10]), format_ranges([4])
+    ('1-3, 7, 9, 10', '4')
+    """
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    # A run of two is no shorter as a range.
+    return ", ".join(
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs
+    )

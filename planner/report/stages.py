@@ -1,0 +1,187 @@
+"""The stage table: a row a pipeline rank, equal neighbours on one row where there are many."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.plans import Plan, Stage, Verdict
+from planner.report.text import bytes_column, counted, ms_column, spread
+from planner.specs import Recompute
+from planner.units import format_bytes
+
+__all__ = ["NO_LIMIT_BYTES", "layers_text", "stage_table"]
+
+NO_LIMIT_BYTES = 2**59
+"""Budgets from here on mean "no limit was given"."""
+_ALL_ROWS = 16
+"""Plans with more ranks have equal neighbours merged."""
+_MOST_ROWS = 40
+_SHOWN_ENDS = 12
+_VERDICT = {
+    Verdict.FITS: ("fits", "green"),
+    Verdict.TIGHT: ("tight", "yellow"),
+    Verdict.OUT_OF_MEMORY: ("out of memory", "bold red"),
+}
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+
+
+def layers_text(names: Sequence[str], longest: int = 40) -> str:
+    """The layers of a stage in a cell: names, or the first and last with the count.
+
+    Examples
+    --------
+    >>> layers_text(["embedding", "block.0", "block.1"])
+    'embedding .. block.1 (3)'
+    >>> layers_text([f"block.{i}" for i in range(12, 24)])
+    'block.12-23 (12)'
+    >>> layers_text(["conv1", "relu"])
+    'conv1, relu'
+    """
+    if len(names) == 1 or (len(names) == 2 and len(names[0]) + len(names[1]) <= 16):
+        return ", ".join(_clipped(name, longest) for name in names)
+    first, last = _NUMBERED.fullmatch(names[0]), _NUMBERED.fullmatch(names[-1])
+    if first and last and first[1] == last[1]:
+        return f"{_clipped(names[0], longest)}-{last[2]} ({len(names)})"
+    half = longest // 2
+    return f"{_clipped(names[0], half)} .. {_clipped(names[-1], half)} ({len(names)})"
+
+
+def _clipped(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}..{name[-longest // 2 :]}"
+
+
+def stage_table(plan: Plan, width: int = 132) -> Table:
+    """Layers, times, communication, in flight and memory of budget of every rank.
+
+    Parameters
+    ----------
+    plan
+        With stages.
+    width
+        Characters of a line.
+
+    Notes
+    -----
+    Beyond 16 ranks, neighbours that differ only in how much they hold in flight share a row and
+    give that as a range. The JSON keeps every rank.
+    """
+    stages = plan.stages
+    budgets = {stage.budget_bytes for stage in stages}
+    limited = min(budgets) < NO_LIMIT_BYTES
+    recomputing = any(stage.recompute is not Recompute.NONE for stage in stages)
+    forward_unit, forward = ms_column([stage.forward_ms for stage in stages])
+    backward_unit, backward = ms_column([stage.backward_ms for stage in stages])
+    sent_unit, sent = ms_column([stage.communication_ms for stage in stages])
+    memory_unit, memory = bytes_column([stage.memory_bytes for stage in stages])
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("rank", justify="right", no_wrap=True)
+    table.add_column("layers", overflow="fold", min_width=12)
+    table.add_column(f"F\n{forward_unit}", justify="right", no_wrap=True)
+    table.add_column(f"B\n{backward_unit}", justify="right", no_wrap=True)
+    table.add_column(f"comm.\n{sent_unit}", justify="right", no_wrap=True)
+    if recomputing:
+        table.add_column("recompute", no_wrap=True)
+    table.add_column("in\nflight", justify="right", no_wrap=True)
+    table.add_column(f"memory\n{memory_unit}", justify="right", no_wrap=True)
+    if limited:
+        shared = f"of budget\n{format_bytes(budgets.copy().pop())}"
+        table.add_column(shared if len(budgets) == 1 else "of budget")
+
+    def key(rank: int) -> tuple[object, ...]:
+        stage = stages[rank]
+        return (
+            len(stage.layers), forward[rank], backward[rank], sent[rank],
+            _recompute_text(stage), stage.verdict, stage.budget_bytes,
+        )  # fmt: skip
+
+    groups = _groups(len(stages), key)
+    kept = _visible(groups, stages)
+    longest = 40 if width >= 110 else 28
+    for before, (low, high) in zip([None, *kept[:-1]], kept, strict=True):
+        if before is not None and before[1] + 1 < low:
+            table.add_row("...", f"{counted(low - before[1] - 1, 'rank')} not shown (see JSON)")
+        first, last = stages[low], stages[high]
+        row: list[RenderableType] = [
+            spread(str(first.rank), str(last.rank)),
+            _group_layers(stages[low : high + 1], longest),
+            forward[low],
+            backward[low],
+            sent[low],
+        ]
+        if recomputing:
+            row.append(_recompute_text(first))
+        row.append(spread(str(first.in_flight), str(last.in_flight)))
+        row.append(spread(memory[low], memory[high]))
+        if limited:
+            row.append(_budget_cell(first, last, len(budgets) == 1))
+        table.add_row(*row)
+    return table
+
+
+def _groups(count: int, key: Callable[[int], object]) -> list[tuple[int, int]]:
+    """Runs of equal ranks as (first, last); the first and last rank stand alone."""
+    if count <= _ALL_ROWS:
+        return [(rank, rank) for rank in range(count)]
+    starts = [0]
+    for rank, following in pairwise(range(count)):
+        if following == count - 1 or rank == 0 or key(rank) != key(following):
+            starts.append(following)
+    return [(low, high - 1) for low, high in pairwise([*starts, count])]
+
+
+def _visible(groups: list[tuple[int, int]], stages: Sequence[Stage]) -> list[tuple[int, int]]:
+    """All rows, or both ends with the slowest and the fullest rank where there are too many."""
+    if len(groups) <= _MOST_ROWS:
+        return groups
+    slowest = max(
+        range(len(stages)),
+        key=lambda r: (
+            stages[r].forward_ms + stages[r].backward_ms + stages[r].communication_ms,
+            -r,
+        ),
+    )
+    fullest = max(range(len(stages)), key=lambda r: (stages[r].memory_bytes, -r))
+    return [
+        (low, high)
+        for index, (low, high) in enumerate(groups)
+        if index < _SHOWN_ENDS
+        or index >= len(groups) - _SHOWN_ENDS
+        or low <= slowest <= high
+        or low <= fullest <= high
+    ]
+
+
+def _group_layers(stages: Sequence[Stage], longest: int) -> str:
+    names = [name for stage in stages for name in stage.layers]
+    text = layers_text(names, longest)
+    if len(stages) == 1:
+        return text
+    # The count of a group is what each of its ranks holds.
+    return f"{text.removesuffix(f' ({len(names)})')} ({len(stages[0].layers)} each)"
+
+
+def _budget_cell(first: Stage, last: Stage, shared: bool) -> Text:
+    shares = [
+        f"{100 * stage.memory_bytes / stage.budget_bytes:.0f}" if stage.budget_bytes else "0"
+        for stage in (first, last)
+    ]
+    word, style = _VERDICT[first.verdict]
+    text = Text(f"{spread(*shares)} % ")
+    if not shared:
+        text.append(f"of {format_bytes(first.budget_bytes)} ")
+    text.append(word, style=style)
+    return text
+
+
+def _recompute_text(stage: Stage) -> str:
+    if stage.recompute is Recompute.LAYERS:
+        return f"first {stage.recomputed_layers}"
+    return stage.recompute.value
