@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import combinations
 
 import pytest
@@ -428,3 +429,29 @@ def test_a_sketch_is_judged_by_what_it_states():
     verification = planner.evaluate(sketch, model=model)
     assert verification.ok
     assert verification.plan.bottleneck_ms == 7.0
+
+
+def test_random_partitions_pass_whatever_proved_them():
+    kinds = set()
+    for seed in range(60):
+        rng = random.Random(seed)
+        count = rng.randint(6, 14)
+        model = chain_model(
+            [rng.randint(1, 20) for _ in range(count)],
+            [rng.randint(1, 40) for _ in range(count)],
+            output_bytes=[rng.randint(0, 3000) for _ in range(count)],
+        )
+        plan = planner.partition(
+            model,
+            rng.randint(2, 5),
+            rng.choice([2, 3, 4, 6, 12]),
+            objective="step-time",
+            bandwidth_bytes_per_s=1e6,
+            sends=rng.choice(list(Sends)),
+            schedule=rng.choice(list(Schedule)),
+        )
+        verification = planner.evaluate(plan, model=model)
+        assert verification.violations == ()
+        assert verification.bound_recomputed
+        kinds.add(plan.certificate.bound_kind)
+    assert kinds == {"interval_dp", "branch_and_bound"}
