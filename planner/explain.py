@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from planner.assembly import step_breakdown, unfitting_plan
 from planner.cost.pricing import Pricer
@@ -177,12 +177,18 @@ def plan_misfit(
     layout, shortfall = _closest(pricer, space)
     stages = _stages_at(pricer, layout, shortfall)
     suggestions: list[Suggestion] = []
-    for change, arguments, trial in _plan_changes(cluster, training):
+    solved_by: set[str] = set()
+    for change, flag, value, trial_cluster, trial_training in _plan_changes(cluster, training):
         if len(suggestions) >= _MOST_SUGGESTIONS:
             break
-        found = trial(model)
-        if found is not None:
-            suggestions.append(Suggestion(change=change, arguments=arguments, step_time_ms=found))
+        if flag in solved_by:
+            continue  # a smaller step of the same change fits already
+        step_ms = _try_plan(model, trial_cluster, trial_training)
+        if step_ms is not None:
+            solved_by.add(flag)
+            suggestions.append(
+                Suggestion(change=change, arguments={flag: value}, step_time_ms=step_ms)
+            )
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
 
 
@@ -211,57 +217,42 @@ def _closest(pricer: Pricer, space: LayoutSpace) -> tuple[Layout, Shortfall | No
     return best[1], best[2]
 
 
-Trial = Callable[[Model], float | None]
-
-
 def _plan_changes(
     cluster: Cluster, training: Training
-) -> Iterator[tuple[str, dict[str, str], Trial]]:
-    def with_training(**fields: object) -> Trial:
-        return lambda model: _try_plan(model, cluster, training.model_copy(update=fields))
+) -> Iterator[tuple[str, str, str, Cluster, Training]]:
+    """(change, flag, its value, changed cluster, changed training), the least invasive first."""
+
+    def with_training(**fields: object) -> Training:
+        return training.model_copy(update=fields)
 
     if Recompute.FULL not in training.recompute:
         modes = (*training.recompute, Recompute.FULL)
-        yield (
-            "allow full recompute",
-            {"--recompute": ",".join(mode.value for mode in modes)},
-            with_training(recompute=modes),
-        )
+        text = ",".join(mode.value for mode in modes)
+        yield "allow full recompute", "--recompute", text, cluster, with_training(recompute=modes)
     if not training.sharded_optimizer:
-        yield (
-            "shard the optimizer state over data-parallel ranks",
-            {"--sharded-optimizer": ""},
-            with_training(sharded_optimizer=True),
-        )
+        sharded = with_training(sharded_optimizer=True)
+        change = "shard the optimizer state over data-parallel ranks"
+        yield change, "--sharded-optimizer", "", cluster, sharded
     if not training.sequence_parallel:
-        yield (
-            "shard activations over tensor-parallel ranks (sequence parallel)",
-            {"--sequence-parallel": ""},
-            with_training(sequence_parallel=True),
-        )
+        parallel = with_training(sequence_parallel=True)
+        change = "shard activations over tensor-parallel ranks (sequence parallel)"
+        yield change, "--sequence-parallel", "", cluster, parallel
     pins = training.pins
     for name in ("microbatch_size", "dp", "tp", "pp"):
-        if getattr(pins, name) is not None:
+        pinned = getattr(pins, name)
+        if pinned is not None:
+            free = with_training(pins=pins.model_copy(update={name: None}))
             flag = "--" + name.replace("_", "-")
-            yield (
-                f"let {name} be searched instead of {getattr(pins, name)}",
-                {flag: "(omit)"},
-                with_training(pins=pins.model_copy(update={name: None})),
-            )
-    nodes = cluster.nodes
+            yield f"let {name} be searched instead of {pinned}", flag, "(omit)", cluster, free
     for factor in (2, 4, 8, 16, 32):
-        bigger = cluster.model_copy(update={"nodes": nodes * factor})
-        yield (
-            f"use {nodes * factor} nodes ({bigger.num_gpus} GPUs)",
-            {"--nodes": str(nodes * factor)},
-            lambda model, bigger=bigger: _try_plan(model, bigger, training),  # type: ignore[misc]
-        )
+        nodes = cluster.nodes * factor
+        bigger = cluster.model_copy(update={"nodes": nodes})
+        change = f"use {nodes} nodes ({bigger.num_gpus} GPUs)"
+        yield change, "--nodes", str(nodes), bigger, training
     if not training.allow_cross_domain and cluster.num_gpus > cluster.nvlink_domain:
-        yield (
-            "let tensor-parallel groups leave the nvlink domain",
-            {"--allow-cross-domain": ""},
-            with_training(allow_cross_domain=True),
-        )
+        across = with_training(allow_cross_domain=True)
+        change = "let tensor-parallel groups leave the nvlink domain"
+        yield change, "--allow-cross-domain", "", cluster, across
 
 
 def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | None:
