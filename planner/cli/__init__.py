@@ -4,37 +4,77 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; errors become one line on stderr and an exit status.
 
-    Exit status: 0 done, 1 internal error, 2 bad usage or input, 3 infeasible, 4 deadline passed
-    without a plan.
+    Parameters
+    ----------
+    arguments
+        Instead of ``sys.argv[1:]``.
+
+    Raises
+    ------
+    SystemExit
+        Always. Status: 0 done, 1 internal error, 2 bad usage or input, 3 infeasible, 4 deadline
+        passed without a plan.
     """
     from planner.cli.app import app
     from planner.errors import InputError
 
     try:
-        app()
+        status = app(
+            None if arguments is None else list(arguments),
+            prog_name="planner",
+            standalone_mode=False,
+        )
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         sys.exit(error.exit_status)
     except BrokenPipeError:
         # The reader of our output (head, less) went away: not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         sys.exit(130)
     except Exception as error:
+        if hasattr(error, "format_message"):
+            sys.exit(_usage(error))
+        if type(error).__name__ == "Abort":
+            _say("interrupted")
+            sys.exit(130)
         if os.environ.get("PLANNER_DEBUG"):
             raise
-        print(
+        _say(
             f"internal error: {type(error).__name__}: {error} "
-            "(set PLANNER_DEBUG=1 for the traceback, and please report it)",
-            file=sys.stderr,
+            "(set PLANNER_DEBUG=1 for the traceback, and please report it)"
         )
         sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _say(text: str) -> None:
+    """One line on stderr, also where a message of another library has several."""
+    print(" ".join(text.split()), file=sys.stderr)
+
+
+def _usage(error: Exception) -> int:
+    """A usage error of the command-line library in one line; its classes moved between versions."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # The help is on standard output already, or is the message.
+        text = str(error)
+        if text.strip():
+            print(text)
+        return 2
+    message: str = error.format_message()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", None) or "planner"
+    message = message.replace("Value error, ", "").rstrip().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    _say(f"error: {message}; see {command} --help")
+    return 2

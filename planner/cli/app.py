@@ -121,8 +121,10 @@ def plan(
 ) -> None:
     """Find the best layout of a model on a cluster, and prove it."""
     from planner import api
-    from planner.cli.output import finish, read_model_argument
+    from planner.cli.output import check_output, finish, naming, read_model_argument
+    from planner.cli.progress import Progress
 
+    check_output(output)
     model_spec = read_model_argument(model, precision=precision, sequence_length=seq_len)
     cluster_spec = api.load_cluster(cluster)
     changes: dict[str, object] = {}
@@ -136,32 +138,34 @@ def plan(
         options["recompute"] = modes
     if precision is not None:
         options["precision"] = precision
-    answer = api.plan(
-        model_spec,
-        cluster_spec.model_copy(update=changes) if changes else cluster_spec,
-        global_batch_size=global_batch,
-        sequence_length=seq_len,
-        objective=objective,
-        dp=dp,
-        pp=pp,
-        tp=tp,
-        microbatch_size=microbatch_size,
-        runners_up=runners_up,
-        pareto=pareto,
-        rejected=rejected,
-        time_limit_s=seconds_option(time_limit),
-        work_limit=work_limit,
-        workers=workers,
-        schedules=parse_schedules(schedule),
-        optimizer=optimizer.value,
-        sharded_optimizer=sharded_optimizer,
-        sequence_parallel=sequence_parallel,
-        flash_attention=flash_attention,
-        overlap_gradient_reduction=overlap_gradient_reduction,
-        sends=sends,
-        allow_cross_domain=allow_cross_domain,
-        **options,
-    )
+    with naming(model), Progress("searching layouts") as progress:
+        answer = api.plan(
+            model_spec,
+            cluster_spec.model_copy(update=changes) if changes else cluster_spec,
+            global_batch_size=global_batch,
+            sequence_length=seq_len,
+            objective=objective,
+            dp=dp,
+            pp=pp,
+            tp=tp,
+            microbatch_size=microbatch_size,
+            runners_up=runners_up,
+            pareto=pareto,
+            rejected=rejected,
+            time_limit_s=seconds_option(time_limit),
+            work_limit=work_limit,
+            workers=workers,
+            progress=progress,
+            schedules=parse_schedules(schedule),
+            optimizer=optimizer.value,
+            sharded_optimizer=sharded_optimizer,
+            sequence_parallel=sequence_parallel,
+            flash_attention=flash_attention,
+            overlap_gradient_reduction=overlap_gradient_reduction,
+            sends=sends,
+            allow_cross_domain=allow_cross_domain,
+            **options,
+        )
     inputs = {**answer.inputs, "model": model, "cluster": cluster}
     finish(answer.model_copy(update={"inputs": inputs}), format, output)
 
@@ -201,36 +205,40 @@ def partition(
 ) -> None:
     """Cut a model into pipeline stages with the smallest bottleneck or step time."""
     from planner import api
-    from planner.cli.output import finish, read_model_argument
+    from planner.cli.output import check_output, finish, naming, read_model_argument
+    from planner.cli.progress import Progress
     from planner.errors import InputError
 
+    check_output(output)
     schedules = parse_schedules(schedule)
     if len(schedules) > 1:
         raise InputError("is not one schedule", value=schedule, expected="1f1b or gpipe")
+    model = read_model_argument(profile, precision=precision, sequence_length=seq_len)
     modes = parse_recompute(recompute)
     options: dict[str, Any] = {} if modes is None else {"recompute": modes}
-    answer = api.partition(
-        read_model_argument(profile, precision=precision, sequence_length=seq_len),
-        stages,
-        microbatches,
-        objective=objective,
-        cluster=cluster,
-        time_limit_s=seconds_option(time_limit),
-        work_limit=work_limit,
-        schedule=schedules[0],
-        memory_bytes=bytes_option(memory),
-        bandwidth_bytes_per_s=bandwidth_option(bandwidth),
-        latency_ms=milliseconds_option(latency),
-        tp=tp,
-        microbatch_size=microbatch_size,
-        sequence_length=seq_len,
-        device=device,
-        precision=precision,
-        optimizer=optimizer.value,
-        sequence_parallel=sequence_parallel,
-        sends=sends,
-        **options,
-    )
+    with naming(profile), Progress("cutting into stages"):
+        answer = api.partition(
+            model,
+            stages,
+            microbatches,
+            objective=objective,
+            cluster=cluster,
+            time_limit_s=seconds_option(time_limit),
+            work_limit=work_limit,
+            schedule=schedules[0],
+            memory_bytes=bytes_option(memory),
+            bandwidth_bytes_per_s=bandwidth_option(bandwidth),
+            latency_ms=milliseconds_option(latency),
+            tp=tp,
+            microbatch_size=microbatch_size,
+            sequence_length=seq_len,
+            device=device,
+            precision=precision,
+            optimizer=optimizer.value,
+            sequence_parallel=sequence_parallel,
+            sends=sends,
+            **options,
+        )
     inputs = {**answer.inputs, "model": profile}
     finish(answer.model_copy(update={"inputs": inputs}), format, output)
 

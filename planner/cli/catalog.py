@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Literal
 
 from planner.cli.options import Format
-from planner.cli.output import print_view
+from planner.cli.output import emit_text, print_view
 from planner.errors import InputError
 
 __all__ = ["catalog_command", "schema_command"]
@@ -27,7 +26,7 @@ def catalog_command(name: str | None, format: Format) -> None:
     }
     if format is Format.JSON:
         document = {kind: [entry._asdict() for entry in rows] for kind, rows in sections.items()}
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        emit_text(json.dumps(document, indent=2) + "\n")
         return
     from rich import box
     from rich.table import Table
@@ -48,24 +47,39 @@ def _show(name: str, format: Format) -> None:
     spec: object
     try:
         spec = catalog.load_model(name)
-    except NotInCatalogError as unknown:
+    except NotInCatalogError:
         try:
             spec = catalog.load_cluster(name)
         except InputError:
             try:
                 spec = catalog.load_device(name)
             except InputError:
-                raise unknown from None
+                raise _unknown(name) from None
     from pydantic import BaseModel
 
     assert isinstance(spec, BaseModel)
     if format is Format.JSON:
-        sys.stdout.write(spec.model_dump_json(indent=2) + "\n")
+        emit_text(spec.model_dump_json(indent=2) + "\n")
         return
     import yaml
 
     text = yaml.safe_dump(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-    sys.stdout.write(text)
+    emit_text(text)
+
+
+def _unknown(name: str) -> InputError:
+    from difflib import get_close_matches
+
+    from planner.errors import NotInCatalogError
+    from planner.formats import catalog
+
+    listed = (catalog.list_models(), catalog.list_clusters(), catalog.list_devices())
+    near = get_close_matches(name.lower(), [e.name for rows in listed for e in rows], n=3)
+    return NotInCatalogError(
+        "is no model, cluster or GPU in the catalog",
+        value=name,
+        fix=f"did you mean {' or '.join(near)}?" if near else "planner catalog lists them",
+    )
 
 
 def schema_command(what: str) -> None:
@@ -86,4 +100,4 @@ def schema_command(what: str) -> None:
         raise InputError("has no schema", value=what, expected=", ".join(kinds))
     mode: Literal["validation", "serialization"]
     mode = "serialization" if what == "plan" else "validation"
-    sys.stdout.write(json.dumps(kind.model_json_schema(mode=mode), indent=2) + "\n")
+    emit_text(json.dumps(kind.model_json_schema(mode=mode), indent=2) + "\n")

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from planner.cli.options import Format
-from planner.cli.output import print_view, write_text
+from planner.cli.output import (
+    check_output,
+    emit_text,
+    print_view,
+    warnings_on_stderr,
+    write_text,
+)
+from planner.errors import FileFormatError, NotInCatalogError, PlanFileError
 from planner.plans import Plan, Status
 
 if TYPE_CHECKING:
+    from planner.check import Verification
     from planner.specs import Training
 
 __all__ = ["evaluate_command", "explain_command"]
@@ -24,7 +34,42 @@ def _read(source: str) -> Plan:
     return read_plan(source, stdin=sys.stdin)
 
 
-def _training(plan: Plan, global_batch: int | None, seq_len: int | None) -> Training | None:
+@contextmanager
+def _question(source: str, plan: Plan, model: str | None, cluster: str | None) -> Iterator[None]:
+    """What a plan file refers to may be broken or gone; the errors then name the plan file."""
+    from pydantic import ValidationError
+
+    file = "<stdin>" if source == "-" else source
+    try:
+        with warnings_on_stderr():
+            yield
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise PlanFileError(
+            f"what it was asked cannot be read: {first['msg']}",
+            file=file,
+            key=f"inputs ({error.title}{': ' + place if place else ''})",
+        ) from None
+    except (FileFormatError, NotInCatalogError) as error:
+        known = plan.inputs.get("model") or plan.model
+        missing = type(error) in (FileFormatError, NotInCatalogError)
+        if model is not None or not missing or error.value not in (None, known):
+            raise
+        raise PlanFileError(
+            f"was made from the model {known}, which is not found from here",
+            file=file,
+            fix="give it with --model",
+        ) from None
+    except PlanFileError as error:
+        if error.file is not None:
+            raise
+        raise PlanFileError(error.problem, file=file, value=error.value, fix=error.fix) from None
+
+
+def _training(
+    plan: Plan, model: str | None, global_batch: int | None, seq_len: int | None
+) -> Training | None:
     """A training set-up for a sketch, or the plan's own with a field replaced."""
     from planner.specs import Training
 
@@ -45,7 +90,10 @@ def _training(plan: Plan, global_batch: int | None, seq_len: int | None) -> Trai
     if length is None:
         from planner import api
 
-        length = api.load_model(plan.inputs.get("model") or plan.model).sequence_length or 1
+        named = model or plan.inputs.get("model") or plan.model
+        length = api.load_model(named).sequence_length
+        if length is None:
+            raise PlanFileError("the sequence length is not known", fix="give it with --seq-len")
     return Training(global_batch_size=batch, sequence_length=length)
 
 
@@ -61,33 +109,55 @@ def evaluate_command(
     """Judge a plan file; exit status 3 where it does not fit, 2 where it says what is not so."""
     from planner import api
 
+    check_output(output)
     plan = _read(source)
-    training = _training(plan, global_batch, seq_len)
-    verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
+    with _question(source, plan, model, cluster):
+        training = _training(plan, model, global_batch, seq_len)
+        verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
     violations = verification.violations
     document = {
         "ok": verification.ok,
         "violations": [violation.model_dump(mode="json") for violation in violations],
         "bound_recomputed": verification.bound_recomputed,
+        "layout_bound_checked": verification.layout_bound_checked,
         "plan": verification.plan.model_dump(mode="json") if verification.plan else None,
     }
     text = json.dumps(document, indent=2) + "\n"
     if output is not None and output != "-":
         write_text(output, text)
     if format is Format.JSON or output == "-":
-        sys.stdout.write(text)
+        emit_text(text)
     else:
-        from planner.report.tables import plan_view, violations_view
-
-        if verification.plan is not None:
-            print_view(plan_view(verification.plan))
-        print_view(violations_view(violations))
+        _print_verdict(plan, verification)
     if any(violation.code == "OUT_OF_MEMORY" for violation in violations):
-        raise typer.Exit(3)
-    if verification.plan is not None and verification.plan.status is Status.INFEASIBLE:
         raise typer.Exit(3)
     if violations:
         raise typer.Exit(2)
+    if plan.status is Status.INFEASIBLE or verification.plan is None:
+        raise typer.Exit(3 if plan.status is not Status.UNKNOWN else 4)
+
+
+def _print_verdict(plan: Plan, verification: Verification) -> None:
+    from planner.report.tables import plan_view, violations_view
+
+    priced = verification.plan
+    if plan.status in (Status.INFEASIBLE, Status.UNKNOWN):
+        print_view(lambda width: plan_view(plan, width))
+        return
+    if priced is not None:
+        print_view(lambda width: plan_view(priced, width, judged=True))
+    elif not verification.violations:
+        from rich.text import Text
+
+        print_view(Text(f"no cut of {plan.layout.short()} fits"))
+        return
+    if verification.bound_recomputed:
+        bound = "the bound was recomputed and holds"
+    elif verification.layout_bound_checked:
+        bound = "no cut of this layout beats the bound; other layouts were not searched again"
+    else:
+        bound = "the bound was not recomputed"
+    print_view(lambda width: violations_view(verification.violations, plan, width, bound=bound))
 
 
 def explain_command(
@@ -102,11 +172,12 @@ def explain_command(
     from planner import api
 
     plan = _read(source)
-    training = _training(plan, global_batch, seq_len)
-    explanation = api.explain(plan, model=model, cluster=cluster, training=training)
+    with _question(source, plan, model, cluster):
+        training = _training(plan, model, global_batch, seq_len)
+        explanation = api.explain(plan, model=model, cluster=cluster, training=training)
     if format is Format.JSON:
-        sys.stdout.write(explanation.model_dump_json(indent=2) + "\n")
+        emit_text(explanation.model_dump_json(indent=2) + "\n")
         return
     from planner.report.tables import explanation_view
 
-    print_view(explanation_view(explanation))
+    print_view(lambda width: explanation_view(explanation, width))

@@ -110,7 +110,12 @@ def parse_recompute(text: str) -> tuple[Recompute, ...] | None:
 
 def bytes_option(text: str | None) -> int | None:
     """``80GiB`` to bytes; None stays None."""
-    return None if text is None else parse_bytes(text)
+    if text is None:
+        return None
+    value = parse_bytes(text)
+    if value < 1:
+        raise InputError("is no memory", value=text, expected="a size of at least 1B")
+    return value
 
 
 def bandwidth_option(text: str | None) -> float | None:

@@ -5,27 +5,77 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from planner.cli.options import Format
-from planner.errors import InputError
+from planner.errors import GraphError, InputError, PinError, ProfileError
 from planner.plans import Plan, Status
 from planner.specs import Model, Precision
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
-__all__ = ["finish", "print_view", "read_model_argument", "warn", "write_text"]
+__all__ = [
+    "check_output",
+    "emit_text",
+    "finish",
+    "naming",
+    "print_view",
+    "read_model_argument",
+    "warn",
+    "warnings_on_stderr",
+    "write_text",
+]
 
 _EXIT = {Status.INFEASIBLE: 3, Status.UNKNOWN: 4}
+_WIDTH_OF_FILES = 132
+_NARROWEST, _WIDEST = 60, 1000
 
 
 def warn(note: str) -> None:
     """A warning line on stderr, so that standard output stays what was asked for."""
     print(f"warning: {note}", file=sys.stderr)
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Input warnings of the library as warning lines."""
+    from planner.api import InputWarning
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        yield
+    for note in caught:
+        if issubclass(note.category, InputWarning):
+            warn(str(note.message))
+        else:
+            warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
+
+
+@contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Errors about a file's graph, pins or rows that were found after reading name the file."""
+    try:
+        yield
+    except (PinError, GraphError, ProfileError) as error:
+        if error.file is not None or not Path(source).is_file():
+            raise
+        raise type(error)(
+            error.problem,
+            file=source,
+            line=error.line,
+            column=error.column or ("pin_stage" if isinstance(error, PinError) else None),
+            key=error.key,
+            value=error.value,
+            expected=error.expected,
+            fix=error.fix,
+        ) from None
 
 
 def read_model_argument(
@@ -42,18 +92,82 @@ def read_model_argument(
     return model
 
 
-def console() -> Console:
-    """A console as wide as the terminal, or wide enough for a table where there is none."""
+# --- standard output -----------------------------------------------------------------------------
+
+
+def _width() -> int | None:
+    """Characters of a line: COLUMNS, else the terminal's own (None), else room for a table."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given) > 0:
+        return max(_NARROWEST, min(int(given), _WIDEST))
+    return None if sys.stdout.isatty() else _WIDTH_OF_FILES
+
+
+def print_view(view: RenderableType | Callable[[int], RenderableType]) -> None:
+    """Print a rich renderable, or what a function makes of the width of a line."""
     from rich.console import Console
 
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=int(os.environ.get("COLUMNS", "132")), soft_wrap=False)
+    console = Console(highlight=False, width=_width())
+    with console.capture() as captured:
+        console.print(view(console.width) if callable(view) else view)
+    lines = captured.get().split("\n")
+    _emit("\n".join(line.rstrip() for line in lines))
 
 
-def print_view(view: RenderableType) -> None:
-    """A rich renderable on standard output."""
-    console().print(view)
+def emit_text(text: str) -> None:
+    """Print JSON, YAML or CSV as UTF-8, whatever the locale."""
+    raw = getattr(sys.stdout, "buffer", None)
+    if raw is None:
+        _emit(text)
+        return
+    with _reader_may_leave():
+        sys.stdout.flush()
+        raw.write(text.encode())
+        raw.flush()
+
+
+def _emit(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    # A name that the terminal cannot show is no reason to fail.
+    shown = text.encode(encoding, "replace").decode(encoding)
+    with _reader_may_leave():
+        sys.stdout.write(shown)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """The reader of our output (head, less) may close the pipe early: not an error."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def check_output(path: str | None) -> None:
+    """Refuse an output file that cannot be written before hours of solving, not after.
+
+    Raises
+    ------
+    InputError
+        The folder does not exist or is none, or the path is a folder.
+    """
+    if path is None or path == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError("is a folder", file=path, expected="a file to write", fix="name the file")
+    if not target.parent.is_dir():
+        raise InputError(
+            "cannot be written: its folder does not exist",
+            file=path,
+            fix=f"make the folder {target.parent} first",
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise InputError("cannot be written: its folder is read-only", file=path)
 
 
 def write_text(path: str, text: str) -> None:
@@ -64,9 +178,17 @@ def write_text(path: str, text: str) -> None:
     InputError
         The folder does not exist or cannot be written.
     """
+    check_output(path)
     target = Path(path)
+    if target.exists() and not target.is_file():
+        # A device or a pipe is written to, not replaced.
+        try:
+            target.write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", file=path) from None
+        return
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=path) from None
     try:
@@ -88,11 +210,11 @@ def finish(plan: Plan, format: Format, output: str | None) -> None:
     if output is not None:
         write_text(output, plan.to_json())
     if format is Format.JSON:
-        sys.stdout.write(plan.to_json())
+        emit_text(plan.to_json())
     else:
         from planner.report.tables import plan_view
 
-        print_view(plan_view(plan))
+        print_view(lambda width: plan_view(plan, width))
     status = _EXIT.get(plan.status, 0)
     if status:
         raise typer.Exit(status)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.options import Format, FormatOption, PrecisionOption
 from planner.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 __all__ = ["profile_app"]
 
@@ -35,12 +39,13 @@ def check(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Read a profile, say what it holds and what is odd about it."""
-    from planner.cli.output import print_view
+    from planner.cli.output import emit_text, naming, print_view
     from planner.formats.models import read_model
     from planner.graph import contract
 
     model, warnings = read_model(file, stdin=sys.stdin, precision=precision)
-    chain = contract(model)
+    with naming(file):
+        chain = contract(model)
     rows = [row for layer in model.layers for row in layer.costs]
     first_rows = [layer.costs[0] for layer in model.layers if layer.costs]
     facts: dict[str, object] = {
@@ -54,31 +59,52 @@ def check(
         "microbatch_size": sorted({row.microbatch_size for row in rows}),
         "devices": sorted({row.device for row in rows if row.device}),
         "precision": model.precision.value,
-        "forward_ms": sum(row.forward_ms or 0.0 for row in first_rows),
-        "backward_ms": sum(row.backward_ms or 0.0 for row in first_rows),
-        "parameter_bytes": sum(row.parameter_bytes for row in first_rows),
+        "measured": bool(rows),
+        "forward_ms": _total([row.forward_ms for row in first_rows]),
+        "backward_ms": _total([row.backward_ms for row in first_rows]),
+        "parameter_bytes": _total([row.parameter_bytes for row in first_rows]),
         "notes": list(chain.notes),
         "warnings": list(warnings),
     }
     if format is Format.JSON:
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        emit_text(json.dumps(facts, indent=2) + "\n")
         return
-    from rich.table import Table
+    print_view(lambda width: _facts_view(facts, width))
 
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """Sum over the first row of every layer; None where some layer has no such figure."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _facts_view(facts: dict[str, object], width: int) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    from planner.report.text import wrap
     from planner.units import format_bytes, format_ms
 
-    facts["forward_ms"] = format_ms(float(str(facts["forward_ms"])))
-    facts["backward_ms"] = format_ms(float(str(facts["backward_ms"])))
-    facts["parameter_bytes"] = format_bytes(float(str(facts["parameter_bytes"])))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
+    lines = []
     for key, value in facts.items():
         if value in ([], None):
             continue
-        shown = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-        table.add_row(key.removesuffix("_ms").removesuffix("_bytes").replace("_", " "), shown)
-    print_view(table)
+        if isinstance(value, bool):
+            shown = "yes" if value else "no"
+        elif isinstance(value, list):
+            shown = "; ".join(map(str, value))
+        elif key.endswith("_ms"):
+            shown = format_ms(float(str(value)))
+        elif key.endswith("_bytes"):
+            shown = format_bytes(float(str(value)))
+        else:
+            shown = str(value)
+        label = key.removesuffix("_ms").removesuffix("_bytes").replace("_", " ")
+        first, *more = wrap(shown, width - 19)
+        line = Text(f"{label:<19}", style="cyan")
+        line.append(first, style="default")
+        lines += [line, *(Text(" " * 19 + text) for text in more)]
+    return Group(*lines)
 
 
 @profile_app.command()
@@ -88,8 +114,9 @@ def convert(
     precision: PrecisionOption = None,
 ) -> None:
     """Write any measured profile (PipeDream graph.txt, another CSV) as a profile CSV."""
-    from planner.cli.output import read_model_argument
+    from planner.cli.output import check_output, read_model_argument
 
+    check_output(output)
     model = read_model_argument(file, precision=precision, sequence_length=None)
     if model.is_analytic:
         raise InputError(
@@ -112,9 +139,10 @@ def from_config(
 ) -> None:
     """Price a config.json (or catalog model) layer by layer and write a profile CSV."""
     from planner import api
-    from planner.cli.output import read_model_argument
+    from planner.cli.output import check_output, read_model_argument
     from planner.studies.profiles import formula_profile
 
+    check_output(output)
     model = read_model_argument(config, precision=precision, sequence_length=seq_len)
     if not model.is_analytic:
         raise InputError("is a profile already", value=config, fix="use planner profile convert")
@@ -139,7 +167,7 @@ def _counts(text: str, flag: str) -> list[int]:
 
 
 def _write(model: object, output: str | None) -> None:
-    from planner.cli.output import write_text
+    from planner.cli.output import emit_text, write_text
     from planner.formats.profile_csv import write_profile
     from planner.specs import Model
 
@@ -147,6 +175,6 @@ def _write(model: object, output: str | None) -> None:
     stream = io.StringIO()
     write_profile(model, stream)
     if output is None or output == "-":
-        sys.stdout.write(stream.getvalue())
+        emit_text(stream.getvalue())
     else:
         write_text(output, stream.getvalue())

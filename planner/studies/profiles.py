@@ -35,7 +35,7 @@ def formula_profile(
     for tp in tensor_degrees:
         conflict = tensor_parallel_conflict(model, tp)
         if conflict:
-            raise LayoutError(f"tp={tp}: {conflict}")
+            raise LayoutError(conflict)
     training = Training(
         global_batch_size=max(microbatch_sizes), sequence_length=length, precision=model.precision
     )
