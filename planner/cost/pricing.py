@@ -141,9 +141,11 @@ class Pricer:
             total += max(row_totals)
         if self.fixed_link is not None and self.fixed_link.latency_ms:
             typed.append(self.fixed_link.latency_ms)
+        rows = [row for layer in self.model.layers for row in layer.costs]
         derived: list[float] = []
-        if not typed or any(
-            row.forward_ms is None for lay in self.model.layers for row in lay.costs
+        sizes = [row.output_bytes for row in rows]
+        if any(not layer.costs for layer in self.model.layers) or any(
+            row.forward_ms is None for row in rows
         ):
             prices = self.layer_prices(*self._reference_degrees())
             derived = [
@@ -152,11 +154,11 @@ class Pricer:
                 for value in (price.forward_ms, price.input_gradient_ms, price.weight_gradient_ms)
             ]
             total = max(total, sum(derived))
-        if self.fixed_link is not None:
-            worst = max(
-                (row.output_bytes for lay in self.model.layers for row in lay.costs), default=0
-            )
-            total += 4 * self.fixed_link.transfer_ms(worst)
+            sizes += [price.output_bytes for price in prices]
+        if self.fixed_link is not None or self.cluster.num_gpus > 1:
+            # A makespan holds each edge a few times; the widest one stands for all.
+            slowest = max((link.tier for link in self.cluster.links), key=list(Tier).index)
+            total += 4 * self.transfer_ms(max(sizes), slowest)
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
     def _reference_degrees(self) -> tuple[int, int]:
