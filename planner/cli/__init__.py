@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except Exception as error:
         if hasattr(error, "format_message"):
-            sys.exit(_usage(error))
+            sys.exit(_usage(error, sys.argv[1:] if arguments is None else arguments))
         if type(error).__name__ == "Abort":
             _say("interrupted")
             sys.exit(130)
@@ -63,7 +63,7 @@ def _say(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr)
 
 
-def _usage(error: Exception) -> int:
+def _usage(error: Exception, arguments: Sequence[str]) -> int:
     """A usage error of the command-line library in one line; its classes moved between versions."""
     if type(error).__name__ == "NoArgsIsHelpError":
         # The help is on standard output already, or is the message.
@@ -72,9 +72,23 @@ def _usage(error: Exception) -> int:
             print(text)
         return 2
     message: str = error.format_message()  # type: ignore[attr-defined]
-    context = getattr(error, "ctx", None)
-    command = getattr(context, "command_path", None) or "planner"
+    command = getattr(getattr(error, "ctx", None), "command_path", None) or "planner"
     message = message.replace("Value error, ", "").rstrip().rstrip(".")
     message = message[:1].lower() + message[1:]
+    given = _given(getattr(error, "param", None), arguments)
+    if given is not None and given not in message:
+        message = message.replace("Input should be", f'"{given}" should be')
     _say(f"error: {message}; see {command} --help")
     return 2
+
+
+def _given(parameter: object, arguments: Sequence[str]) -> str | None:
+    """The text that was given for an option, where it can be found."""
+    for flag in getattr(parameter, "opts", ()):
+        for index in range(len(arguments) - 1, -1, -1):
+            name, equals, value = arguments[index].partition("=")
+            if name == flag and equals:
+                return value
+            if name == flag and index + 1 < len(arguments):
+                return arguments[index + 1]
+    return None

@@ -104,7 +104,7 @@ def plan(
         bool, typer.Option(help="Tensor parallel may leave the nvlink domain.")
     ] = False,
     price_per_gpu_hour: Annotated[
-        float | None, typer.Option(min=0.0, help="Dollars; overrides the cluster's price.")
+        float | None, typer.Option(help="Dollars; overrides the cluster's price.")
     ] = None,
     runners_up: Annotated[int, typer.Option(min=0, help="Next-best layouts to show.")] = 3,
     pareto: Annotated[
@@ -123,6 +123,7 @@ def plan(
     from planner import api
     from planner.cli.output import check_output, finish, naming, read_model_argument
     from planner.cli.progress import Progress
+    from planner.errors import InputError
 
     check_output(output)
     model_spec = read_model_argument(model, precision=precision, sequence_length=seq_len)
@@ -131,6 +132,8 @@ def plan(
     if nodes is not None:
         changes["nodes"] = nodes
     if price_per_gpu_hour is not None:
+        if not 0 < price_per_gpu_hour < float("inf"):
+            raise InputError("is no price", value=price_per_gpu_hour, expected="dollars > 0")
         changes["price_per_gpu_hour"] = price_per_gpu_hour
     options: dict[str, Any] = {"allow_fewer": True} if allow_fewer else {}
     modes = parse_recompute(recompute)

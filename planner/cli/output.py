@@ -70,12 +70,18 @@ def naming(source: str) -> Iterator[None]:
             error.problem,
             file=source,
             line=error.line,
-            column=error.column or ("pin_stage" if isinstance(error, PinError) else None),
+            column=error.column or _pin_column(error),
             key=error.key,
             value=error.value,
             expected=error.expected,
             fix=error.fix,
         ) from None
+
+
+def _pin_column(error: InputError) -> str | None:
+    if not isinstance(error, PinError):
+        return None
+    return "pin_stage" if "pinned" in error.problem else "with"
 
 
 def read_model_argument(

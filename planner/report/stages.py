@@ -29,7 +29,8 @@ _VERDICT = {
     Verdict.TIGHT: ("tight", "yellow"),
     Verdict.OUT_OF_MEMORY: ("out of memory", "bold red"),
 }
-_NUMBERED = re.compile(r"(.*?)(\d+)")
+_NUMBERS = re.compile(r"(\d+)")
+_NUMBER_OR_RANGE = re.compile(r"\d+(?:-\d+)?")
 
 
 def layers_text(names: Sequence[str], longest: int = 40) -> str:
@@ -41,20 +42,48 @@ def layers_text(names: Sequence[str], longest: int = 40) -> str:
     'embedding .. block.1 (3)'
     >>> layers_text([f"block.{i}" for i in range(12, 24)])
     'block.12-23 (12)'
+    >>> layers_text([f"model.decoder.layers.{i}.attention.dense" for i in range(8)], 28)
+    '..der.layers.0-7.atten.. (8)'
     >>> layers_text(["conv1", "relu"])
     'conv1, relu'
     """
     if len(names) == 1 or (len(names) == 2 and len(names[0]) + len(names[1]) <= 16):
         return ", ".join(_clipped(name, longest) for name in names)
-    first, last = _NUMBERED.fullmatch(names[0]), _NUMBERED.fullmatch(names[-1])
-    if first and last and first[1] == last[1]:
-        return f"{_clipped(names[0], longest)}-{last[2]} ({len(names)})"
-    half = longest // 2
-    return f"{_clipped(names[0], half)} .. {_clipped(names[-1], half)} ({len(names)})"
+    count = f" ({len(names)})"
+    run = _numbered_run(names[0], names[-1])
+    if run is not None:
+        return _clipped(run, longest - len(count)) + count
+    half = (longest - len(count) - 4) // 2
+    return f"{_clipped(names[0], half)} .. {_clipped(names[-1], half)}{count}"
+
+
+def _numbered_run(first: str, last: str) -> str | None:
+    """``block.0-7`` for two names that differ in one number alone."""
+    ours, theirs = _NUMBERS.split(first), _NUMBERS.split(last)
+    if len(ours) != len(theirs):
+        return None
+    different = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+    # Odd places of the split hold the numbers.
+    if len(different) != 1 or different[0] % 2 == 0:
+        return None
+    place = different[0]
+    return "".join([*ours[:place], f"{ours[place]}-{theirs[place]}", *ours[place + 1 :]])
 
 
 def _clipped(name: str, longest: int) -> str:
-    return name if len(name) <= longest else f"{name[: longest // 2 - 1]}..{name[-longest // 2 :]}"
+    """A long name without its ends, around its last number; without its middle if it has none."""
+    longest = max(longest, 12)
+    if len(name) <= longest:
+        return name
+    numbers = list(_NUMBER_OR_RANGE.finditer(name))
+    if not numbers:
+        return f"{name[: longest // 2 - 1]}..{name[-(longest - longest // 2 - 1) :]}"
+    number = numbers[-1]
+    room = longest - 4 - len(number[0])
+    start = max(0, number.start() - 2 * room // 3)
+    end = min(len(name), start + longest - 4)
+    start = max(0, end - (longest - 4))
+    return f"{'..' if start else ''}{name[start:end]}{'..' if end < len(name) else ''}"
 
 
 def stage_table(plan: Plan, width: int = 132) -> Table:
@@ -83,17 +112,17 @@ def stage_table(plan: Plan, width: int = 132) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("rank", justify="right", no_wrap=True)
-    table.add_column("layers", overflow="fold", min_width=12)
+    table.add_column("layers", overflow="fold", min_width=10)
     table.add_column(f"F\n{forward_unit}", justify="right", no_wrap=True)
     table.add_column(f"B\n{backward_unit}", justify="right", no_wrap=True)
     table.add_column(f"comm.\n{sent_unit}", justify="right", no_wrap=True)
     if recomputing:
-        table.add_column("recompute", no_wrap=True)
+        table.add_column("re-\ncompute", no_wrap=True)
     table.add_column("in\nflight", justify="right", no_wrap=True)
     table.add_column(f"memory\n{memory_unit}", justify="right", no_wrap=True)
     if limited:
         shared = f"of budget\n{format_bytes(budgets.copy().pop())}"
-        table.add_column(shared if len(budgets) == 1 else "of budget")
+        table.add_column(shared if len(budgets) == 1 else "of budget", no_wrap=True)
 
     def key(rank: int) -> tuple[object, ...]:
         stage = stages[rank]
@@ -121,7 +150,7 @@ def stage_table(plan: Plan, width: int = 132) -> Table:
         row.append(spread(str(first.in_flight), str(last.in_flight)))
         row.append(spread(memory[low], memory[high]))
         if limited:
-            row.append(_budget_cell(first, last, len(budgets) == 1))
+            row.append(_budget_cell(first, last, len(budgets) == 1, width))
         table.add_row(*row)
     return table
 
@@ -168,15 +197,16 @@ def _group_layers(stages: Sequence[Stage], longest: int) -> str:
     return f"{text.removesuffix(f' ({len(names)})')} ({len(stages[0].layers)} each)"
 
 
-def _budget_cell(first: Stage, last: Stage, shared: bool) -> Text:
+def _budget_cell(first: Stage, last: Stage, shared: bool, width: int) -> Text:
     shares = [
         f"{100 * stage.memory_bytes / stage.budget_bytes:.0f}" if stage.budget_bytes else "0"
         for stage in (first, last)
     ]
     word, style = _VERDICT[first.verdict]
-    text = Text(f"{spread(*shares)} % ")
+    text = Text(f"{spread(*shares)} %")
     if not shared:
-        text.append(f"of {format_bytes(first.budget_bytes)} ")
+        text.append(f" of {format_bytes(first.budget_bytes)}")
+    text.append("\n" if len(word) > 8 and width < 100 else " ")
     text.append(word, style=style)
     return text
 
