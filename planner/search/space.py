@@ -167,7 +167,7 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
         conflict = tensor_parallel_conflict(model, pins.tp)
         if conflict:
             legal = legal_tensor_degrees(model, min(gpus, cluster.nvlink_domain))
-            raise LayoutError(f"tp={pins.tp}: {conflict}", fix=f"tp can be {_listed(legal)}")
+            raise LayoutError(conflict, fix=f"tp can be {_listed(legal)}")
     if pins.pp and pins.pp > max_stages:
         raise LayoutError(
             f"pp={pins.pp} is more than the {max_stages} blocks that {model.name} can be cut into",
