@@ -20,7 +20,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.errors import GraphError, InputError, PinError
-from planner.formats.topology import find_cycle, nearest
+from planner.formats.spelling import nearest
+from planner.formats.topology import find_cycle
 from planner.specs import Model
 
 if TYPE_CHECKING:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import planner.errors
 from planner.errors import ClusterError, FileFormatError, NotInCatalogError
 from planner.formats.cluster_schema import parse_cluster, parse_device
-from planner.formats.documents import nearest, parse_yaml, read_text, refuse_unknown_keys
+from planner.formats.documents import parse_yaml, refuse_unknown_keys
 from planner.formats.huggingface import model_from_mapping
+from planner.formats.spelling import did_you_mean
+from planner.formats.text_files import read_text
 from planner.specs import Cluster, Device, Model, Precision
 
 __all__ = [
@@ -64,10 +66,10 @@ def _document(folder: str, name: str, what: str) -> tuple[dict[str, Any], str]:
             f"is no {what} in the catalog",
             value=name,
             expected=f"one of {', '.join(names)}",
-            fix=nearest(name.lower(), names),
+            fix=did_you_mean(name.lower(), names),
         )
     file = f"{name}.yaml"
-    text = read_text(_root() / folder / file)
+    text = read_text(_root() / folder / file, limit=MAX_DOCUMENT_BYTES)
     return parse_yaml(text, file=f"{folder}/{file}", kind=FileFormatError), f"{folder}/{file}"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from planner.errors import ClusterError, FileFormatError, NotInCatalogError
 from planner.formats.catalog import load_cluster, load_device
 from planner.formats.cluster_schema import parse_cluster
-from planner.formats.documents import parse_json, parse_yaml, read_text
+from planner.formats.documents import MAX_DOCUMENT_BYTES, parse_json, parse_yaml
+from planner.formats.text_files import read_text
 from planner.specs import Cluster
 
 __all__ = ["parse_cluster_text", "read_cluster"]
@@ -62,7 +63,7 @@ def read_cluster(source: str) -> Cluster:
     if source.endswith(_SUFFIXES) or "/" in source or "\\" in source:
         path = Path(source)
         try:
-            text = read_text(path)
+            text = read_text(path, limit=MAX_DOCUMENT_BYTES)
         except FileFormatError as error:
             raise ClusterError(error.problem, file=source, expected=error.expected) from error
         return parse_cluster_text(text, file=source, name=path.stem)

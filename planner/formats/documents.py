@@ -7,60 +7,25 @@ gigabytes), tags, and files over a megabyte.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from planner.errors import FileFormatError, InputError
-from planner.formats.text_files import decode
+from planner.errors import InputError
+from planner.formats.spelling import did_you_mean
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
-    "nearest",
     "parse_json",
     "parse_yaml",
-    "read_text",
     "refuse_unknown_keys",
 ]
 
 MAX_DOCUMENT_BYTES = 2**20
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """A "did you mean" hint, or None when nothing is close.
-
-    Examples
-    --------
-    >>> nearest("gpus_per_nod", ["nodes", "gpus_per_node"])
-    'did you mean gpus_per_node?'
-    """
-    found = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(found)}?" if found else None
-
-
-def read_text(path: Path, *, limit: int = MAX_DOCUMENT_BYTES) -> str:
-    """Text of a UTF-8 file, a leading byte-order mark dropped.
-
-    Raises
-    ------
-    FileFormatError
-        The file is missing, a directory, too large, or not UTF-8.
-    """
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileFormatError(f"cannot be read: {reason}", file=str(path)) from error
-    if len(data) > limit:
-        raise FileFormatError("is too large", file=str(path), expected=f"at most {limit} bytes")
-    return decode(data, str(path))
 
 
 def _check_size(text: str, file: str, kind: type[InputError]) -> None:
@@ -186,5 +151,5 @@ def refuse_unknown_keys(
                 file=file,
                 key=f"{under}{key}",
                 expected=f"one of {', '.join(known)}",
-                fix=nearest(str(key), known),
+                fix=did_you_mean(str(key), known),
             )

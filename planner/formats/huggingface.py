@@ -7,9 +7,10 @@ everything else in the file is ignored. Weights are never opened, and no other l
 from __future__ import annotations
 
 from planner.errors import ModelConfigError
-from planner.formats.documents import nearest, parse_json
+from planner.formats.documents import parse_json
 from planner.formats.huggingface_families import FAMILIES
 from planner.formats.huggingface_reader import Architecture, ConfigReader
+from planner.formats.spelling import did_you_mean
 from planner.specs import EmbeddingShape, HeadShape, Layer, Model, Precision
 
 __all__ = ["known_families", "model_from_mapping", "read_config"]
@@ -156,7 +157,7 @@ def _family(document: dict[str, object], file: str) -> str:
         key="model_type" if model_type is not None else "architectures",
         value=value,
         expected=f"one of {', '.join(known_families())}",
-        fix=nearest(value, FAMILIES) or "or a profile CSV of its layers",
+        fix=did_you_mean(value, FAMILIES) or "or a profile CSV of its layers",
     )
 
 

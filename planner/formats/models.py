@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TextIO
 
 from planner.errors import FileFormatError, NotInCatalogError
+from planner.formats.spelling import nearest
 from planner.formats.text_files import read_stream, read_text
-from planner.formats.topology import nearest
 from planner.specs import Model, Precision
 
 __all__ = ["read_model", "sniff"]

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from planner.errors import FileFormatError, GraphError, InputError
 from planner.formats.profile_columns import Unit, milliseconds, parse_number, whole_bytes
+from planner.formats.spelling import nearest
 from planner.formats.text_files import read_text
-from planner.formats.topology import find_cycle, nearest, topological_order
+from planner.formats.topology import find_cycle, topological_order
 from planner.specs import Layer, LayerCost, Model, Precision
 from planner.units import format_ms
 

@@ -9,6 +9,7 @@ from typing import TextIO
 from pydantic import ValidationError
 
 from planner.errors import PlanFileError
+from planner.formats.text_files import read_stream, read_text
 from planner.plans import Plan
 
 __all__ = ["read_plan"]
@@ -19,23 +20,16 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
 
     Raises
     ------
+    FileFormatError
+        No such file, or no text.
     PlanFileError
-        No such file, no JSON, or not a plan; the message names the field.
+        No JSON, or not a plan; the message names the field.
     """
     name = source
     if source == "-" and stdin is not None:
-        text, name = stdin.read(), "<stdin>"
+        text, name = read_stream(stdin), "<stdin>"
     else:
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise PlanFileError("no such file", file=source) from None
-        except IsADirectoryError:
-            raise PlanFileError("is a directory, not a plan file", file=source) from None
-        except UnicodeDecodeError:
-            raise PlanFileError("is not UTF-8 text", file=source) from None
-        except OSError as error:
-            raise PlanFileError(f"cannot be read: {error.strerror}", file=source) from None
+        text = read_text(Path(source))
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

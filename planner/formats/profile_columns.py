@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal, InvalidOperation
 
 from planner.errors import InputError, ProfileError
-from planner.formats.topology import nearest
+from planner.formats.spelling import nearest
 
 __all__ = [
     "LABELS",

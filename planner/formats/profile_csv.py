@@ -16,8 +16,9 @@ from planner.errors import FileFormatError, GraphError, InputError, ProfileError
 from planner.formats.profile_columns import LABELS, Columns, read_header, suggestions
 from planner.formats.profile_rows import Row, read_cost, read_pin, time_column
 from planner.formats.profile_writer import write_profile
+from planner.formats.spelling import nearest
 from planner.formats.text_files import decode, read_text
-from planner.formats.topology import find_cycle, nearest
+from planner.formats.topology import find_cycle
 from planner.specs import Layer, LayerCost, Model, Precision
 
 __all__ = ["MAX_ROWS", "read_profile", "write_profile"]

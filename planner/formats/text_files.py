@@ -62,8 +62,8 @@ def too_large(file: str) -> FileFormatError:
     )
 
 
-def read_text(path: Path) -> str:
-    """The text of a file.
+def read_text(path: Path, *, limit: int = LARGEST_BYTES) -> str:
+    """The text of a file of at most ``limit`` bytes.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as handle:
             # One byte more than allowed, so that devices and pipes of unknown size are bounded.
-            data = handle.read(LARGEST_BYTES + 1)
+            data = handle.read(limit + 1)
     except FileNotFoundError:
         raise FileFormatError("no such file", file=file) from None
     except IsADirectoryError:
@@ -82,6 +82,8 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileFormatError(f"cannot be read: {reason}", file=file) from None
+    if limit < len(data) <= LARGEST_BYTES:
+        raise FileFormatError("is too large", file=file, expected=f"at most {limit} bytes")
     return decode(data, file)
 
 

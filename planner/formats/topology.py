@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-__all__ = ["find_cycle", "nearest", "topological_order"]
+__all__ = ["find_cycle", "topological_order"]
 
 
 def topological_order(
@@ -74,18 +73,3 @@ def find_cycle(inputs: Sequence[Sequence[int]]) -> tuple[int, ...]:
     cycle = trail[place[left] :][::-1]
     first = cycle.index(min(cycle))
     return tuple(cycle[first:] + cycle[:first])
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The most similar known word, or None where nothing is similar.
-
-    Only the first 2,000 words are compared: the comparison is slow and the hint is a courtesy.
-
-    Examples
-    --------
-    >>> nearest("foward_ms", ["forward_ms", "backward_ms"])
-    'forward_ms'
-    """
-    words = [other for _, other in zip(range(2000), known, strict=False)]
-    found = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    return found[0] if found else None
