@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
+from planner.cost.stage_table import ChainProblem
 from planner.plans import Certificate, Layout, Plan, Status, Termination
+from planner.schedules.prices import UNREACHABLE, prices_of
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.run import SearchLimits
 from planner.solvers.chain import balanced_bottleneck, solve_bottleneck
@@ -18,6 +22,9 @@ _MOST_TIE_CELLS = 200_000
 """Blocks times stages above which ties are broken only among the cuts that were met anyway:
 the exact tie-break takes seconds there."""
 
+_MOST_MOVES = 50
+"""Single blocks moved at the end; ties are seldom more than a few moves away."""
+
 
 def solve_partition(
     pricer: Pricer, layout: Layout, objective: Objective, limits: SearchLimits
@@ -25,7 +32,8 @@ def solve_partition(
     """The best cut of one layout, with its certificate; None where nothing fits.
 
     Ties of the bottleneck are broken by the smaller simulated step time, then the largest
-    smallest stage, then peak bytes, then the smallest cuts, among the cuts met.
+    smallest stage, then peak bytes, then the smallest cuts, among the cuts met and those that
+    differ from the best by one block at one cut.
     """
     problem = pricer.problem(layout)
     try:
@@ -47,6 +55,7 @@ def solve_partition(
     candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
     evaluated = [found for cuts in candidates if (found := evaluate_cuts(problem, cuts))]
     best = min(evaluated, key=lambda found: _rank(found, objective))
+    best = _settled(problem, best, objective, limits)
     if quick:
         value, bound, kind = best.bottleneck, bottleneck.bound, "bottleneck"
         proven, nodes, simulations = bound >= value, 0, len(evaluated)
@@ -93,6 +102,36 @@ def solve_partition(
             ),
         }
     )
+
+
+def _settled(
+    problem: ChainProblem, best: StepEvaluation, objective: Objective, limits: SearchLimits
+) -> StepEvaluation:
+    """The best after moving single blocks over single cuts as long as its rank improves."""
+    prices = prices_of(problem)
+    for _ in range(_MOST_MOVES):
+        cuts = np.array(best.cuts, np.int64)
+        inner = np.arange(1, problem.num_stages)
+        around = np.tile(cuts, (2 * len(inner), 1))
+        around[np.arange(len(inner)), inner] -= 1
+        around[len(inner) + np.arange(len(inner)), inner] += 1
+        around = around[(np.diff(around, axis=1) > 0).all(axis=1)]
+        if not len(around) or limits.passed():
+            return best
+        found = prices.evaluate(around)
+        lead = [found.bottleneck, found.value]
+        if objective is not Objective.BOTTLENECK:
+            lead.reverse()
+        lead[0] = np.where(found.value < UNREACHABLE, lead[0], UNREACHABLE)
+        keys = [found.cuts[:, i] for i in range(problem.num_stages, -1, -1)]
+        first = int(np.lexsort([*keys, found.peak_bytes, -found.lightest, lead[1], lead[0]])[0])
+        moved = None
+        if found.value[first] < UNREACHABLE:
+            moved = evaluate_cuts(problem, found.cuts[first].tolist())
+        if moved is None or _rank(moved, objective) >= _rank(best, objective):
+            return best
+        best = moved
+    return best
 
 
 def _rank(found: StepEvaluation, objective: Objective) -> tuple[object, ...]:
