@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import planner.errors
 from planner.errors import ClusterError, FileFormatError, NotInCatalogError
 from planner.formats.cluster_schema import parse_cluster, parse_device
-from planner.formats.documents import parse_yaml, refuse_unknown_keys
+from planner.formats.documents import MAX_DOCUMENT_BYTES, parse_yaml, refuse_unknown_keys
 from planner.formats.huggingface import model_from_mapping
 from planner.formats.spelling import did_you_mean
 from planner.formats.text_files import read_text
