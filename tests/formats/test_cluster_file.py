@@ -197,7 +197,7 @@ def test_bad_texts(text: str, words: list[str]) -> None:
 
 
 def test_bad_paths(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="No such file"):
+    with pytest.raises(ClusterError, match="no such file"):
         read_cluster(str(tmp_path / "gone.yaml"))
     with pytest.raises(ClusterError, match="is a folder"):
         read_cluster(f"{tmp_path}/")
