@@ -48,13 +48,21 @@ _HOME = {
 }
 
 
+_FROM_API = [name for name in __all__ if name != "errors" and name not in _HOME]
+
+
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for: ``import planner`` stays light."""
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'planner' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "planner.api")), name)
-    globals()[name] = value
-    return value
+    if name in _HOME:
+        globals()[name] = getattr(import_module(_HOME[name]), name)
+    else:
+        # All at once: importing the api also binds the module planner.explain to the name of the
+        # function, which is what planner.explain is to mean.
+        api = import_module("planner.api")
+        globals().update({exported: getattr(api, exported) for exported in _FROM_API})
+    return globals()[name]
 
 
 def __dir__() -> list[str]:
