@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planner.assembly import step_breakdown, unfitting_plan
 from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
 from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
+from planner.search.bounding import bound_layouts
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
@@ -19,6 +22,7 @@ from planner.units import format_bytes, format_ms, format_ranges
 __all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
 
 _MOST_SUGGESTIONS = 5
+_MOST_TRIED = 300
 _QUICK = SearchLimits(nodes_per_layout=1)
 
 
@@ -193,18 +197,17 @@ def plan_misfit(
 
 
 def _closest(pricer: Pricer, space: LayoutSpace) -> tuple[Layout, Shortfall | None]:
-    """The layout with the smallest shortfall among the 48 most sharded ones."""
-    order = sorted(
-        range(len(space)),
-        key=lambda i: (
-            int(space.microbatch_size[i]),
-            -int(space.tp[i]) * int(space.pp[i]),
-            -int(space.tp[i]),
-            i,
-        ),
-    )
+    """The layout with the smallest shortfall, by the proven lack of all its ranks together.
+
+    Exact unless more than ``_MOST_TRIED`` layouts have to be priced.
+    """
+    lack = bound_layouts(pricer, space).memory_short
+    floors = np.maximum(1, -(-lack // space.pp))
+    order = np.lexsort([-space.tp, -space.tp * space.pp, space.microbatch_size, floors])
     best: tuple[int, Layout, Shortfall] | None = None
-    for index in order[:48]:
+    for index in order[:_MOST_TRIED].tolist():
+        if best is not None and floors[index] >= best[0]:
+            break
         layout = space.layout(index)
         try:
             shortfall = least_shortfall(pricer.problem(layout))
@@ -213,7 +216,7 @@ def _closest(pricer: Pricer, space: LayoutSpace) -> tuple[Layout, Shortfall | No
         if shortfall is not None and (best is None or shortfall.short_bytes < best[0]):
             best = (shortfall.short_bytes, layout, shortfall)
     if best is None:
-        return space.layout(order[0]), None
+        return space.layout(int(order[0])), None
     return best[1], best[2]
 
 
