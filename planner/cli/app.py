@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli.options import (
+    MOST_DEGREE,
+    MOST_SAMPLES,
     Format,
     FormatOption,
     OptimizerChoice,
@@ -70,20 +72,31 @@ def plan(
     cluster: Annotated[
         str, typer.Option(metavar="CLUSTER", help="name:nodes (dgx-a100-80gb:128) or a YAML file.")
     ],
-    global_batch: Annotated[int, typer.Option(min=1, help="Samples per optimizer step.")],
+    global_batch: Annotated[
+        int, typer.Option(min=1, max=MOST_SAMPLES, help="Samples per optimizer step.")
+    ],
     seq_len: Annotated[
-        int | None, typer.Option(min=1, help="Tokens per sample; default: the model's.")
+        int | None,
+        typer.Option(min=1, max=MOST_SAMPLES, help="Tokens per sample; default: the model's."),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Override the cluster's nodes.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEGREE, help="Override the cluster's nodes.")
+    ] = None,
     objective: Annotated[Objective, typer.Option(help="What is optimised.")] = Objective.STEP_TIME,
     schedule: Annotated[
         str, typer.Option(metavar="NAMES", help="Comma list to choose from, or auto.")
     ] = "auto",
-    dp: Annotated[int | None, typer.Option(min=1, help="Pin the data-parallel degree.")] = None,
-    pp: Annotated[int | None, typer.Option(min=1, help="Pin the pipeline degree.")] = None,
-    tp: Annotated[int | None, typer.Option(min=1, help="Pin the tensor-parallel degree.")] = None,
+    dp: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEGREE, help="Pin the data-parallel degree.")
+    ] = None,
+    pp: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEGREE, help="Pin the pipeline degree.")
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, max=MOST_DEGREE, help="Pin the tensor-parallel degree.")
+    ] = None,
     microbatch_size: Annotated[
-        int | None, typer.Option(min=1, help="Pin samples a micro-batch.")
+        int | None, typer.Option(min=1, max=MOST_SAMPLES, help="Pin samples a micro-batch.")
     ] = None,
     recompute: RecomputeOption = "auto",
     precision: PrecisionOption = None,
@@ -106,7 +119,9 @@ def plan(
     price_per_gpu_hour: Annotated[
         float | None, typer.Option(help="Dollars; overrides the cluster's price.")
     ] = None,
-    runners_up: Annotated[int, typer.Option(min=0, help="Next-best layouts to show.")] = 3,
+    runners_up: Annotated[
+        int, typer.Option(min=0, max=1000, help="Next-best layouts to show.")
+    ] = 3,
     pareto: Annotated[
         bool, typer.Option("--pareto", help="Pareto set of step time, peak memory and GPUs.")
     ] = False,
@@ -115,7 +130,7 @@ def plan(
     ] = False,
     time_limit: TimeLimitOption = None,
     work_limit: WorkLimitOption = None,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Worker processes.")] = 1,
     format: FormatOption = Format.TABLE,
     output: OutputOption = None,
 ) -> None:
@@ -176,8 +191,12 @@ def plan(
 @app.command()
 def partition(
     profile: ModelArgument,
-    stages: Annotated[int, typer.Option(min=1, help="Pipeline stages, none of them empty.")],
-    microbatches: Annotated[int, typer.Option(min=1, help="Micro-batches a step.")] = 1,
+    stages: Annotated[
+        int, typer.Option(min=1, max=MOST_DEGREE, help="Pipeline stages, none of them empty.")
+    ],
+    microbatches: Annotated[
+        int, typer.Option(min=1, max=MOST_SAMPLES, help="Micro-batches a step.")
+    ] = 1,
     schedule: Annotated[str, typer.Option(metavar="NAME")] = "1f1b",
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Budget of each rank, as 80GiB.")
@@ -192,9 +211,11 @@ def partition(
     cluster: Annotated[
         str | None, typer.Option(help="Whose GPU runs it; needed for FLOPs or a config.json.")
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor degree of the prices.")] = 1,
-    microbatch_size: Annotated[int | None, typer.Option(min=1)] = None,
-    seq_len: Annotated[int | None, typer.Option(min=1)] = None,
+    tp: Annotated[
+        int, typer.Option(min=1, max=MOST_DEGREE, help="Tensor degree of the prices.")
+    ] = 1,
+    microbatch_size: Annotated[int | None, typer.Option(min=1, max=MOST_SAMPLES)] = None,
+    seq_len: Annotated[int | None, typer.Option(min=1, max=MOST_SAMPLES)] = None,
     device: Annotated[str | None, typer.Option(help="Which of a profile's devices.")] = None,
     recompute: RecomputeOption = "auto",
     precision: PrecisionOption = None,
@@ -257,9 +278,11 @@ PlanClusterOption = Annotated[
 ]
 PlanBatchOption = Annotated[
     int | None,
-    typer.Option("--global-batch", min=1, help="For a sketch without a training set-up."),
+    typer.Option(
+        "--global-batch", min=1, max=MOST_SAMPLES, help="For a sketch without a training set-up."
+    ),
 ]
-PlanLengthOption = Annotated[int | None, typer.Option("--seq-len", min=1)]
+PlanLengthOption = Annotated[int | None, typer.Option("--seq-len", min=1, max=MOST_SAMPLES)]
 
 
 @app.command()

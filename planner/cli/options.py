@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,6 +13,9 @@ from planner.specs import Precision, Recompute, Schedule, Sends
 from planner.units import parse_bandwidth, parse_bytes, parse_ms
 
 __all__ = [
+    "LARGEST_MEMORY_BYTES",
+    "MOST_DEGREE",
+    "MOST_SAMPLES",
     "Format",
     "bandwidth_option",
     "bytes_option",
@@ -20,6 +24,11 @@ __all__ = [
     "parse_schedules",
     "seconds_option",
 ]
+
+# Beyond these a count is a slip of the finger; larger ones would only be refused later.
+MOST_SAMPLES = 10**9
+MOST_DEGREE = 10**7
+LARGEST_MEMORY_BYTES = 2**50
 
 
 class Format(StrEnum):
@@ -113,19 +122,29 @@ def bytes_option(text: str | None) -> int | None:
     if text is None:
         return None
     value = parse_bytes(text)
-    if value < 1:
-        raise InputError("is no memory", value=text, expected="a size of at least 1B")
+    if not 1 <= value <= LARGEST_MEMORY_BYTES:
+        raise InputError("is no memory", value=text, expected="a size of 1B to 1024TiB")
     return value
 
 
 def bandwidth_option(text: str | None) -> float | None:
     """``25GB/s`` to bytes per second; None stays None."""
-    return None if text is None else parse_bandwidth(text)
+    if text is None:
+        return None
+    value = parse_bandwidth(text)
+    if not math.isfinite(value):
+        raise InputError("is no bandwidth", value=text, expected="a finite rate; none is free")
+    return value
 
 
 def milliseconds_option(text: str | None) -> float:
     """``5us`` to milliseconds; None is 0."""
-    return 0.0 if text is None else parse_ms(text)
+    if text is None:
+        return 0.0
+    value = parse_ms(text)
+    if not math.isfinite(value):
+        raise InputError("is no latency", value=text, expected="a finite duration")
+    return value
 
 
 def seconds_option(text: str | None) -> float | None:
@@ -133,6 +152,6 @@ def seconds_option(text: str | None) -> float | None:
     if text is None:
         return None
     value = parse_ms(text) / 1e3
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise InputError("is no time limit", value=text, expected="a duration > 0")
     return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import Format, FormatOption, PrecisionOption
+from planner.cli.options import MOST_DEGREE, MOST_SAMPLES, Format, FormatOption, PrecisionOption
 from planner.errors import InputError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def convert(
 def from_config(
     config: SourceArgument,
     cluster: Annotated[str, typer.Option(help="Whose GPU prices the layers.")],
-    seq_len: Annotated[int | None, typer.Option(min=1)] = None,
+    seq_len: Annotated[int | None, typer.Option(min=1, max=MOST_SAMPLES)] = None,
     tp: Annotated[str, typer.Option(help="Comma list of tensor degrees.")] = "1",
     microbatch_size: Annotated[str, typer.Option(help="Comma list of micro-batch sizes.")] = "1",
     precision: PrecisionOption = None,
@@ -161,7 +161,7 @@ def _counts(text: str, flag: str) -> list[int]:
         values = [int(word) for word in text.split(",")]
     except ValueError:
         values = []
-    if not values or min(values) < 1:
+    if not values or min(values) < 1 or max(values) > MOST_DEGREE:
         raise InputError(f"is no list for {flag}", value=text, expected="whole numbers, as 1,2,4")
     return values
 
