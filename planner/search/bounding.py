@@ -45,7 +45,7 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
     forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
-    budget = pricer.cluster.budget_bytes
+    budget, blocks = pricer.cluster.budget_bytes, len(pricer.chain.blocks)
     shapes = np.stack([space.tp, space.microbatch_size], axis=1)
     distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
     of_layout = of_layout.reshape(-1)
@@ -61,8 +61,12 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             of_dp = members[space.dp[members] == dp]
             states = pricer.state_table(tp, dp, microbatch_size)
             pp = space.pp[of_dp]
-            once = sum(pair.shared_bytes for pair in states.tied)
-            static = int(states.static_bytes.sum()) - np.where(pp == 1, once, 0)
+            # Tied weights are stored once where a stage can hold both owners.
+            once = sum(
+                pair.shared_bytes * (pair.second - pair.first + pp <= blocks)
+                for pair in states.tied
+            )
+            static = int(states.static_bytes.sum()) - once
             depth = np.where(
                 space.schedule[of_dp] == _index(space, Schedule.GPIPE),
                 space.num_microbatches[of_dp],
