@@ -47,6 +47,7 @@ __all__ = [
 ]
 
 Spec = TypeVar("Spec", Training, PartitionSetup, Limits)
+Stored = TypeVar("Stored", Training, PartitionSetup, Cluster)
 
 
 class InputWarning(UserWarning):
@@ -378,14 +379,14 @@ def _question_of(
     _same_model(model_spec, inputs, model)
     cluster_spec = _cluster_of(subject, cluster)
     if inputs.get("question") == "partition" and training is None:
-        setup = PartitionSetup.model_validate_json(inputs["setup"])
+        setup = _stored(PartitionSetup, inputs, "setup")
         return partition_question(model_spec, setup, cluster_spec)
     if training is None and "training" not in inputs:
         raise PlanFileError("does not say how it trains", fix="give --global-batch and --seq-len")
     if cluster_spec is None:
         raise PlanFileError("names no cluster", fix="give it with --cluster")
     if training is None:
-        training = Training.model_validate_json(inputs["training"])
+        training = _stored(Training, inputs, "training")
     return plan_pricer(model_spec, cluster_spec, training), None
 
 
@@ -393,9 +394,23 @@ def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None
     if isinstance(override, Cluster):
         return override
     if override is None and "cluster_spec" in subject.inputs:
-        return Cluster.model_validate_json(subject.inputs["cluster_spec"])
+        return _stored(Cluster, subject.inputs, "cluster_spec")
     source = override or subject.inputs.get("cluster") or subject.cluster
     return load_cluster(source) if source else None
+
+
+def _stored(kind: type[Stored], inputs: dict[str, str], key: str) -> Stored:
+    """A spec that a plan carries as JSON."""
+    try:
+        return kind.model_validate_json(inputs[key])
+    except KeyError:
+        raise PlanFileError(f"inputs.{key} is missing", fix="make the plan again") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise PlanFileError(
+            f"inputs.{key}{'.' + place if place else ''}: {first['msg']}", fix="make the plan again"
+        ) from None
 
 
 def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:

@@ -47,8 +47,10 @@ class Frozen(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Bytes = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]
+"""Counts beyond a billion are typing errors, and would not fit exact 64-bit arithmetic."""
+Bytes = Annotated[int, Field(ge=0, le=2**60)]
+PositiveBytes = Annotated[int, Field(ge=1, le=2**60)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -310,7 +312,7 @@ class Device(Frozen):
     """One GPU type."""
 
     name: str
-    memory_bytes: Positive
+    memory_bytes: PositiveBytes
     peak_flops: dict[Precision, float]
     """Dense peak FLOP/s per precision (no structured sparsity)."""
     memory_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
@@ -429,7 +431,7 @@ class PartitionSetup(Frozen):
     num_stages: Positive
     num_microbatches: Positive = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
-    memory_bytes: Positive | None = None
+    memory_bytes: PositiveBytes | None = None
     """The budget itself, nothing reserved; None is no limit."""
     bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
     """None: cuts cost the latency alone."""

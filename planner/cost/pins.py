@@ -100,8 +100,8 @@ def _check_order(
                     f"pinned to stage {before[0]}"
                 )
             raise PinError(
-                f"layer {layer} is pinned to {where}, but the {block} blocks before it reach "
-                f"stage {before[1]} at most when no stage is empty"
+                f"layer {layer} is pinned to {where}, but stage {before[1]} is the last it can be "
+                f"on with {block} block{'s' * (block != 1)} before it and no stage empty"
             )
         if block in pinned_by:
             last_pin = pinned_by[block]
@@ -114,6 +114,7 @@ def _check_order(
             )
         if groups < blocks:
             raise PinError(
-                f"colocations leave {groups} groups of layers for {num_stages} stages",
-                fix=f"use at most {groups} stages",
+                f"colocations leave {groups} group{'s' if groups > 1 else ''} of layers for "
+                f"{num_stages} stages",
+                fix=f"use at most {groups} stage{'s' if groups > 1 else ''}",
             )

@@ -127,6 +127,10 @@ def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
         {row.device for layer in model.layers for row in layer.costs if row.device is not None}
     )
     if setup.device is not None:
+        if not devices:
+            raise ProfileError(
+                f"{model.name} names no devices", value=setup.device, fix="omit --device"
+            )
         name = setup.device
     elif len(devices) > 1:
         raise ProfileError(

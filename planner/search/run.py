@@ -138,7 +138,7 @@ def search_layouts(
     """
     limits = limits or SearchLimits()
     bounds = bound_layouts(pricer, space)
-    state = _Search(pricer, space, bounds, objective, keep, limits, executor, exhaustive)
+    state = _Search(pricer, space, bounds, objective, keep, limits, executor, exhaustive, progress)
     if objective is Objective.FEWEST_GPUS:
         for count in np.unique(space.num_gpus).tolist():
             state.run(np.flatnonzero(space.num_gpus == count))
@@ -177,7 +177,9 @@ class _Search:
         limits: SearchLimits,
         executor: Executor | None,
         exhaustive: bool,
+        progress: Callable[[str], None] | None,
     ) -> None:
+        self.progress = progress
         self.pricer = pricer
         self.space = space
         self.bounds = bounds
@@ -221,11 +223,18 @@ class _Search:
                 break
             self._solve_wave(wave, 0)
             wave = []
+            self._report()
         for bound, _, index in heap:
             self.open[index] = bound
         for index in wave:
             self.open[index] = self._objective_bound(index, self.result.refined[index])
         self._close_gaps()
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            values = [found.step for found in self.result.solved.values()]
+            best = f", best so far {self.pricer.quantum.ms(min(values)):.1f} ms" if values else ""
+            self.progress(f"{self.result.cut_solves} layouts solved{best}")
 
     def _hopeless(self, bound: int) -> bool:
         if self.exhaustive or len(self.result.solved) < self.keep:
