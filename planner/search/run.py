@@ -337,24 +337,41 @@ class _Search:
         return min(options, key=lambda e: (e.bottleneck, e.value, e.cuts), default=None)
 
     def _close_gaps(self) -> None:
-        """Spend the node limit on layouts whose bound still undercuts the best value."""
+        """Branch on layouts whose bound undercuts what is held: all nodes for the best layout,
+        a first attempt for runners-up."""
         if self.objective is Objective.BOTTLENECK:
             return
+        most = self.limits.nodes_per_layout
+        if self.exhaustive:
+            self._branch(None, most)
+            return
+        self._branch(1, most)
+        if self.keep > 1:
+            self._branch(self.keep, min(most, _FIRST_NODES))
+
+    def _branch(self, place: int | None, most_nodes: int) -> None:
+        """Solve again, with ever more nodes, what may still beat the value at a place."""
         node_limit = 0
-        while self.result.solved and node_limit < self.limits.nodes_per_layout:
-            node_limit = min(max(_FIRST_NODES, node_limit * 8), self.limits.nodes_per_layout)
-            best = self._threshold(1)
+        while self.result.solved and node_limit < most_nodes:
+            node_limit = min(max(_FIRST_NODES, node_limit * 8), most_nodes)
             undecided = [
                 index
                 for index in sorted(self.problems)
                 if index in self.result.refined
                 and (index in self.result.solved or index in self.open)
-                and self._objective_bound(index, self._step_bound(index)) < best
+                and self._may_beat(index, place)
             ]
             if not undecided or self.limits.passed():
                 break
             for start in range(0, len(undecided), _WAVE):
                 self._solve_wave(undecided[start : start + _WAVE], node_limit)
+
+    def _may_beat(self, index: int, place: int | None) -> bool:
+        bound = self._objective_bound(index, self._step_bound(index))
+        known = self.result.solved.get(index)
+        if known is not None and bound >= known.value(self.objective):
+            return False
+        return place is None or bound < self._threshold(place)
 
     def _step_bound(self, index: int) -> int:
         return self.result.refined.get(index, int(self.bounds.step[index]))
