@@ -262,8 +262,9 @@ class Pricer:
     def _tied_blocks(self, prices: tuple[LayerPrice, ...]) -> tuple[tuple[int, int, int], ...]:
         pairs = []
         for i, other in self._tied_layers:
-            shared = prices[i].embedding_parameters or min(
-                prices[i].parameters, prices[other].parameters
+            shared = min(
+                price.embedding_parameters or price.parameters
+                for price in (prices[i], prices[other])
             )
             first, second = sorted((self._block_of[i], self._block_of[other]))
             pairs.append((first, second, shared))
