@@ -205,23 +205,6 @@ def test_the_first_three_equal_the_exhaustive_ones(objective):
         assert leading(quick, objective, 3) == leading(slow, objective, 3), seed
 
 
-def test_the_first_three_equal_the_exhaustive_ones(objective):
-    for seed, pricer, space, _ in questions(20_000, 30):
-        quick = search_layouts(pricer, space, objective=objective, keep=3)
-        slow = search_layouts(pricer, space, objective=objective, exhaustive=True)
-        assert leading(quick, objective, 1) == leading(slow, objective, 1), seed
-        if objective is Objective.FEWEST_GPUS:
-            fewest = [
-                f for f in slow.ranking if f.layout.num_gpus == slow.ranking[0].layout.num_gpus
-            ]
-            assert len(quick.ranking) >= min(3, len(fewest))
-            continue
-        assert leading(quick, objective, 3) == leading(slow, objective, 3), seed
-
-
-@pytest.mark.xfail(
-    strict=True, reason="gaps are closed for the best layout alone, so runners-up may be inexact"
-)
 def test_the_first_three_equal_every_cut_of_every_layout():
     for seed, pricer, space, _ in questions(5059, 12):
         best = sorted(
