@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.factories import chain_model, small_cluster, tiny_llama
 
 from planner.cost.legality import legal_tensor_degrees
 from planner.errors import LayoutError
 from planner.formats.catalog import load_cluster, load_model
 from planner.search.space import divisors, enumerate_layouts
 from planner.specs import Pins, Schedule, Training
+from tests.factories import chain_model, small_cluster, tiny_llama
 
 
 def loops(model, cluster, training, max_stages):
