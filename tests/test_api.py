@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from factories import chain_model, small_cluster, times_model, tiny_llama
 from pydantic import ValidationError
 
 import planner
@@ -13,6 +12,7 @@ from planner.errors import InputError, LayoutError, NotInCatalogError, PlanFileE
 from planner.plans import Layout, Plan, Status
 from planner.specs import Limits, Objective, Training
 from planner.version import planner_version
+from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 BATCH = {"global_batch_size": 16, "sequence_length": 512}
 

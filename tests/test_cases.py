@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from factories import chain_model, small_cluster, times_model, tiny_llama
 
 import planner
 from planner.cost.legality import legal_tensor_degrees
@@ -21,6 +20,7 @@ from planner.placement import boundary_tiers
 from planner.plans import Plan, Stage, Status
 from planner.specs import Calibration, Layer, LayerCost, Link, Model, Tier, Training
 from planner.units import parse_bandwidth, parse_bytes
+from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 GIB = 2**30
 

@@ -6,7 +6,6 @@ import random
 from itertools import combinations
 
 import pytest
-from factories import chain_model, small_cluster, times_model, tiny_llama
 
 import planner
 from planner.assembly import assemble_plan
@@ -15,6 +14,7 @@ from planner.cost.question import partition_question, plan_pricer
 from planner.plans import Plan, Status
 from planner.schedules.step import evaluate_cuts
 from planner.specs import PartitionSetup, Recompute, Schedule, Sends, Training
+from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 TIMES = (3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from factories import chain_model, small_cluster, times_model, tiny_llama
 
 import planner
 from planner.plans import Plan, Status
+from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 MIB = 2**20
 

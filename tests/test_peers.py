@@ -12,13 +12,13 @@ import warnings
 from itertools import pairwise
 
 import pytest
-from factories import chain_model, times_model
 
 import planner
 from planner.cost.question import partition_question
 from planner.plans import Plan, Stage, Status
 from planner.schedules.exhaust import nothing_below
 from planner.specs import Model, PartitionSetup
+from tests.factories import chain_model, times_model
 
 PEER_LISTS = [
     ([1, 5, 2, 2, 1], 3),  # DeepSpeed gives 6

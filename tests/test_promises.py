@@ -8,11 +8,11 @@ import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
-from factories import chain_model, small_cluster, times_model, tiny_llama
 
 import planner
 from planner.plans import Plan, Status
 from planner.specs import Layer, LayerCost, Model
+from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 # --- scale ---------------------------------------------------------------------------------------
 

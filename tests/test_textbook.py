@@ -8,7 +8,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from factories import chain_model, small_cluster, tiny_llama
 
 import planner
 from planner.cost.question import plan_pricer
@@ -20,6 +19,7 @@ from planner.schedules.closed_forms import (
     utilisation_of_equal_stages,
 )
 from planner.specs import EmbeddingShape, Tier, Training
+from tests.factories import chain_model, small_cluster, tiny_llama
 
 SCHEDULES = ("gpipe", "1f1b")
 
