@@ -1,7 +1,8 @@
 """Proven lower bounds of the step value over all cuts, for solvers and for whoever checks them.
 
-The proofs stand in :mod:`~planner.schedules.order_bounds` (one pipeline) and
-:mod:`~planner.schedules.stage_terms` (all cuts of a chain).
+The proofs stand in :mod:`~planner.schedules.order_bounds` (one pipeline),
+:mod:`~planner.schedules.stage_terms` and :mod:`~planner.schedules.prefix_walks` (all cuts of a
+chain).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import pairwise
 
 from planner.cost.stage_table import ChainProblem
 from planner.schedules.order_bounds import layout_bound, makespan_bound
+from planner.schedules.prefix_walks import raised_bound, surviving_stages
 from planner.schedules.prices import prices_of
 from planner.schedules.stage_terms import StageTerms, affordable_terms
 
@@ -46,7 +48,13 @@ def root_bound(
         terms = affordable_terms(problem, upper_bound - 1, least)
         found, cuts = terms.bound()
         outside = upper_bound if terms.ceiling is None else min(upper_bound, terms.ceiling + 1)
-        return (outside, cuts) if found is None else (min(found, outside), cuts)
+        if found is None or found >= outside:
+            return outside, cuts
+        left = surviving_stages(terms, outside)
+        found, cuts = (None, None) if left is None else left.bound()
+        if left is None or found is None:
+            return outside, cuts
+        return raised_bound(left, min(found, outside), outside, least), cuts
     for share in (1, 4, 16, 64, None):
         ceiling = None if share is None else least + (least * share) // 64 + 1
         terms = affordable_terms(problem, ceiling, least)

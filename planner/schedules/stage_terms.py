@@ -8,6 +8,7 @@ the least largest term over all cuts is a chain bottleneck problem.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +94,21 @@ class StageTerms:
         self.reduction = prices.exposed_reduction(start, end)
         self._terms(stage)
 
+    def restricted(self, possible: NDArray[np.bool_]) -> StageTerms:
+        """The same windows with fewer stages: a mask of cells that are all possible here."""
+        fewer = copy(self)
+        fewer.possible = possible
+        fewer._terms(np.arange(self.stages)[:, None, None])
+        return fewer
+
     def _terms(self, stage: I64) -> None:
         f, b = self.forward, self.backward
         t = f + b
         both = self.edge_forward + self.edge_backward
-        before = self.shortest_before(t, both)[:-1, :, None]
+        # Least pre_j and R_j by position of the cut, with the edge of the cut itself.
+        self.before, self.after = self.shortest_before(t, both), self.shortest_after(t, both)
+        before, after = self.before[:-1, :, None], self.after[1:, None, :]
         forward_before = self.shortest_before(f, self.edge_forward)[:-1, :, None]
-        after = self.shortest_after(t, both)[1:, None, :]
         first = self.possible[0]
         if not first.any():
             self.primary = self.secondary = np.full(t.shape, UNREACHABLE, np.int64)

@@ -3,7 +3,8 @@
 1. Seeds (cuts that other solvers found) are simulated; the best is the incumbent.
 2. The bound's own optimum over all cuts below the incumbent
    (:meth:`~planner.schedules.stage_terms.StageTerms.bound`) is found and simulated. Usually the
-   two values meet: one simulation proves the plan.
+   two values meet: one simulation proves the plan. Where they do not, stages that no better cut
+   can have are dropped (:mod:`~planner.schedules.prefix_walks`), often all of them.
 3. Otherwise neighbours of the incumbent are tried, then a branch and bound over prefixes of the
    cuts closes the gap or leaves it (:mod:`planner.solvers.step_search`).
 """
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.errors import PlannerError
 from planner.schedules.bounds import least_value, root_bound
+from planner.schedules.prefix_walks import raised_bound, surviving_stages
 from planner.schedules.prices import UNREACHABLE, CutValues, prices_of
 from planner.schedules.stage_terms import StageTerms, affordable_terms
 from planner.solvers.step_search import branch_and_bound, late
@@ -164,6 +166,8 @@ def solve_step_time(
         raise PlannerError("the branch and bound needs a value to beat")
     limit = min(limit, terms.ceiling + 1)
     result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
+    if result.bound < min(limit, best.limit or limit) and not late(deadline):
+        bound = raised_bound(terms, bound, limit, least_value(problem))
     if result.bound <= bound:
         return _solution(best, bound, result.nodes, "interval_dp")
     return _solution(best, result.bound, result.nodes, "branch_and_bound")
@@ -203,6 +207,14 @@ def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, Sta
         outside = limit if terms.ceiling is None else min(limit, terms.ceiling + 1)
         found, _ = terms.bound(lambda cuts: best.offer([cuts]))
         bound = max(bound, outside if found is None else min(found, outside))
+        if best.limit == limit and bound < outside:
+            left = surviving_stages(terms, outside)
+            if left is None:
+                bound = outside
+            else:
+                terms = left
+                found, _ = terms.bound(lambda cuts: best.offer([cuts]))
+                bound = max(bound, outside if found is None else min(found, outside))
         now = best.limit
         if now is None or now >= limit or bound >= now:
             return bound, terms
