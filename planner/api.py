@@ -221,7 +221,8 @@ def plan(
     )
     notes = answer.notes
     if not training.allow_fewer and not limits.passed():
-        notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, limits))
+        step = result.ranking[0].step
+        notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, step, limits))
     return answer.model_copy(update={"inputs": inputs, "notes": notes})
 
 

@@ -17,15 +17,18 @@ __all__ = ["fewer_gpus_notes"]
 
 Column = NDArray[np.int64]
 
-_MOST_LAYOUTS = 20_000
+_MOST_LAYOUTS = 10_000
+"""Beyond this only GPU counts that divide the plan's are looked at."""
 _MOST_TRIED = 32
 """Layouts solved at most, most promising bounds first: a hint, not a proof."""
 
 
 def fewer_gpus_notes(
-    model: Model, pricer: Pricer, plan: Plan, limits: SearchLimits
+    model: Model, pricer: Pricer, plan: Plan, value: int, limits: SearchLimits
 ) -> tuple[str, ...]:
     """Notes on layouts with idle GPUs that beat the plan in step time, or, with a price, in cost.
+
+    ``value`` is the plan's step time in quanta.
 
     Layouts whose proven bound cannot beat the plan are never solved, so that the usual answer
     (none can) costs one vectorised bound.
@@ -35,13 +38,14 @@ def fewer_gpus_notes(
         space = enumerate_layouts(model, pricer.cluster, training, len(pricer.chain.blocks))
     except InputError:
         return ()
-    if plan.step_time_ms is None or len(space) > _MOST_LAYOUTS:
-        return ()
-    value = pricer.quantum.quanta(plan.step_time_ms)
-    notes = []
     fewer = space.num_gpus < plan.num_gpus
-    bounds = bound_layouts(pricer, _subset(space, fewer))
+    if fewer.sum() > _MOST_LAYOUTS:
+        fewer &= plan.num_gpus % space.num_gpus == 0
     members = _subset(space, fewer)
+    if not len(members):
+        return ()
+    notes = []
+    bounds = bound_layouts(pricer, members)
     faster = _promising(members, bounds.step, value)
     quick = SearchLimits(nodes_per_layout=1, deadline=limits.deadline)
     if len(faster):

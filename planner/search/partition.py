@@ -43,7 +43,8 @@ def solve_partition(
     if bottleneck is None:
         return None
     seeds = [bottleneck.cuts, tuple(solve_surrogate(problem, bottleneck, kernel="auto"))]
-    if problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS:
+    few = problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS
+    if few:
         seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
     quick = objective is Objective.BOTTLENECK
     step = solve_step_time(
@@ -55,13 +56,14 @@ def solve_partition(
     candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
     evaluated = [found for cuts in candidates if (found := evaluate_cuts(problem, cuts))]
     best = min(evaluated, key=lambda found: _rank(found, objective))
-    best = _settled(problem, best, objective, limits)
+    if few:
+        best = _settled(problem, best, objective, limits)
     if quick:
         value, bound, kind = best.bottleneck, bottleneck.bound, "bottleneck"
         proven, nodes, simulations = bound >= value, 0, len(evaluated)
     else:
         value, bound, kind = best.value, step.bound, step.bound_kind
-        proven, nodes, simulations = step.proven, step.nodes, step.simulations
+        proven, nodes, simulations = step.bound >= value, step.nodes, step.simulations
     bound = min(bound, value)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
     plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
@@ -73,9 +75,8 @@ def solve_partition(
         graph_bound = min(bound, _graph_bound(pricer, layout, objective))
         witness["graph_bound_quanta"] = graph_bound
         where = "in the order of the file" if pricer.chain.linearised else "at block borders"
-        limit = (
-            f"no cut of the graph can be more than {100 * (1 - graph_bound / value):.3g} % better"
-        )
+        room = 100 * (1 - graph_bound / value) if value else 0.0
+        limit = f"no cut of the graph can be more than {room:.3g} % better"
         notes = (*notes, f"cuts {where} were considered; {limit}")
     ms = pricer.quantum.ms
     return plan.model_copy(
