@@ -135,9 +135,7 @@ def _alive(terms: StageTerms, limit: int) -> Mask:
         else:
             own = before + t + few * f_max
         away = np.maximum((sent + both[q])[:, None] + t, own)
-        alive[q] &= reached[:, None] & (
-            np.maximum(away + last, before + t + first + behind) < room
-        )
+        alive[q] &= reached[:, None] & (np.maximum(away + last, before + t + first + behind) < room)
         reached = alive[q].any(0)
         most_f, most_b, sent, tail = (
             np.where(reached, np.where(alive[q], state, UNREACHABLE).min(0), 0)

@@ -154,11 +154,11 @@ def solve_step_time(
             best.offer([cuts])
         if best.key is not None and best.key[0] == found:
             return _solution(best, found, 0, "interval_dp")
-    bound, terms = _root(problem, best, 0)
+    bound, terms = _root(problem, best, 0, walks=node_limit > 0)
     if not _open(best, bound) or node_limit <= 0 or late(deadline):
         return _solution(best, bound, 0, "interval_dp")
     if _climb(best, terms, node_limit, deadline):
-        bound, terms = _root(problem, best, bound)
+        bound, terms = _root(problem, best, bound, walks=True)
     if not _open(best, bound):
         return _solution(best, bound, 0, "interval_dp")
     limit = best.limit
@@ -197,8 +197,13 @@ def _open(best: _Incumbent, bound: int) -> bool:
     return best.limit is not None and bound < best.limit
 
 
-def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, StageTerms]:
-    """Bound over everything below the incumbent, meeting the bound's own optima on the way."""
+def _root(
+    problem: ChainProblem, best: _Incumbent, bound: int, *, walks: bool
+) -> tuple[int, StageTerms]:
+    """Bound over everything below the incumbent, meeting the bound's own optima on the way.
+
+    With ``walks`` the terms come without the stages that no better cut can have.
+    """
     while True:
         limit = best.limit
         if limit is None:
@@ -207,7 +212,7 @@ def _root(problem: ChainProblem, best: _Incumbent, bound: int) -> tuple[int, Sta
         outside = limit if terms.ceiling is None else min(limit, terms.ceiling + 1)
         found, _ = terms.bound(lambda cuts: best.offer([cuts]))
         bound = max(bound, outside if found is None else min(found, outside))
-        if best.limit == limit and bound < outside:
+        if walks and best.limit == limit and bound < outside:
             left = surviving_stages(terms, outside)
             if left is None:
                 bound = outside
