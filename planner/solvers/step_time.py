@@ -5,8 +5,9 @@
    (:meth:`~planner.schedules.stage_terms.StageTerms.bound`) is found and simulated. Usually the
    two values meet: one simulation proves the plan. Where they do not, stages that no better cut
    can have are dropped (:mod:`~planner.schedules.prefix_walks`), often all of them.
-3. Otherwise neighbours of the incumbent are tried, then a branch and bound over prefixes of the
-   cuts closes the gap or leaves it (:mod:`planner.solvers.step_search`).
+3. Otherwise neighbours of the incumbent and evenly spread cuts are tried, then a branch and
+   bound over prefixes of the cuts closes the gap or leaves it
+   (:mod:`planner.solvers.step_search`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ I64 = NDArray[np.int64]
 # Rounds of local search, and operations it may simulate in one round: few where the caller
 # asks for few nodes.
 _MAX_CLIMBS, _MAX_OPERATIONS, _OPERATIONS_PER_NODE = 20, 4_000_000, 1000
+
+
+# How much lighter the last stage of a candidate is than its first, halved, and by what part of a
+# block its cuts are moved.
+_SLOPES = tuple(k / 40 for k in range(-4, 17, 2))
+_SHIFTS = (-0.4, -0.2, 0.0, 0.2, 0.4)
 
 
 @dataclass(frozen=True)
@@ -157,7 +164,12 @@ def solve_step_time(
     bound, terms = _root(problem, best, 0, walks=node_limit > 0)
     if not _open(best, bound) or node_limit <= 0 or late(deadline):
         return _solution(best, bound, 0, "interval_dp")
-    if _climb(best, terms, node_limit, deadline):
+    before = best.limit
+    _climb(best, terms, node_limit, deadline)
+    climbed = best.limit
+    if best.offer(terms.below(_ramps(problem), best.limit)) != climbed:
+        _climb(best, terms, node_limit, deadline)
+    if best.limit != before:
         bound, terms = _root(problem, best, bound, walks=True)
     if not _open(best, bound):
         return _solution(best, bound, 0, "interval_dp")
@@ -166,7 +178,7 @@ def solve_step_time(
         raise PlannerError("the branch and bound needs a value to beat")
     limit = min(limit, terms.ceiling + 1)
     result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
-    if result.bound < min(limit, best.limit or limit) and not late(deadline):
+    if _open(best, result.bound) and result.bound < limit and not late(deadline):
         bound = raised_bound(terms, bound, limit, least_value(problem))
     if result.bound <= bound:
         return _solution(best, bound, result.nodes, "interval_dp")
@@ -191,6 +203,32 @@ def _even_cuts(problem: ChainProblem) -> tuple[int, ...]:
         at = bisect_left(sums, sums[-1] * i // stages) + 1
         cuts.append(min(max(at, cuts[-1] + 1), count - stages + i))
     return (*cuts, count)
+
+
+def _ramps(problem: ChainProblem) -> list[tuple[int, ...]]:
+    """Cuts nearest to shares that fall or rise evenly along the ranks.
+
+    Rounding spreads heavier stages between lighter ones. That is what edges ask for, since
+    neighbours that are both heavy set the pace together with the edge between them
+    (:mod:`~planner.schedules.order_bounds`, cycles), and what stage terms do not see.
+    """
+    count, stages = problem.num_blocks, problem.num_stages
+    sums = np.concatenate(([0], np.cumsum(problem.forward + problem.backward)))
+    middles = (sums[:-1] + sums[1:]) / 2
+    rank = np.arange(stages + 1)
+    typical = float(np.median(np.diff(sums)))
+    found = []
+    for slope in _SLOPES:
+        share = np.cumsum(1 + slope * (1 - 2 * rank / max(1, stages - 1)))[:-1]
+        for shift in _SHIFTS:
+            ends = sums[-1] * share / share[-1] + shift * typical
+            cuts = np.searchsorted(middles, ends)
+            cuts[-1] = count
+            # Every stage keeps a block: cuts rise by one at least, from both ends.
+            rising = np.maximum.accumulate(cuts - rank[:-1]) + rank[:-1]
+            rising = np.minimum(np.maximum(rising, rank[1:]), count - stages + rank[1:])
+            found.append((0, *rising.tolist()))
+    return found
 
 
 def _open(best: _Incumbent, bound: int) -> bool:
@@ -225,9 +263,8 @@ def _root(
             return bound, terms
 
 
-def _climb(best: _Incumbent, terms: StageTerms, node_limit: int, deadline: float | None) -> bool:
-    """Move single blocks between any two stages of the best while that helps; True when it did."""
-    improved = False
+def _climb(best: _Incumbent, terms: StageTerms, node_limit: int, deadline: float | None) -> None:
+    """Move single blocks between any two stages of the best while that helps."""
     operations = min(_MAX_OPERATIONS, _OPERATIONS_PER_NODE * node_limit)
     most = min(1000, max(2 * terms.stages, operations // (terms.stages * terms.microbatches)))
     for _ in range(_MAX_CLIMBS):
@@ -237,8 +274,6 @@ def _climb(best: _Incumbent, terms: StageTerms, node_limit: int, deadline: float
         best.offer(terms.below(_neighbours(before[4]), best.limit)[:most])
         if best.key is None or best.key[0] == before[0]:
             break
-        improved = True
-    return improved
 
 
 def _neighbours(cuts: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from step_instances import step_problem
 from planner.schedules import stage_terms
 from planner.schedules.bounds import root_bound
 from planner.schedules.step import evaluate_cuts
-from planner.solvers import step_search
+from planner.solvers import step_search, step_time
 from planner.solvers.step_time import solve_step_time
 from planner.specs import Recompute, Schedule, Sends
 
@@ -189,3 +189,18 @@ def test_blocking_sends_cost_more():
     overlapped = check_against_brute_force(problem)
     blocking = check_against_brute_force(replace(problem, sends=Sends.BLOCKING))
     assert overlapped.value < blocking.value
+
+
+def test_spread_cuts_are_cuts_and_help_where_edges_count(monkeypatch):
+    for seed in range(300):
+        problem = step_problem(seed)
+        if problem.num_stages <= problem.num_blocks:
+            assert all(step_time._is_cut(problem, cuts) for cuts in step_time._ramps(problem))
+    problem = replace(
+        model_like(50, 32, 128, edge=300),
+        update=np.zeros(50, np.int64),
+        reduction=np.zeros(50, np.int64),
+    )
+    found = solve_step_time(problem, node_limit=200)
+    monkeypatch.setattr(step_time, "_ramps", lambda problem: [])
+    assert found.value < 0.995 * solve_step_time(problem, node_limit=200).value
