@@ -21,6 +21,7 @@ from planner.formats.plan_file import read_plan
 from planner.plans import Explanation, Layout, Plan, Status, Termination
 from planner.search.answer import plan_of_search
 from planner.search.fewer import fewer_gpus_notes
+from planner.search.pareto import pareto_candidates
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import enumerate_layouts
@@ -131,7 +132,8 @@ def plan(
         Pins; what is None is searched.
     runners_up, pareto, rejected
         How many next-best layouts to report; whether to report the Pareto set over step time,
-        peak memory and GPUs (solves every layout); whether to list all that lost and why.
+        peak memory and GPUs (every layout under every recompute mode); whether to list all
+        that lost and why.
     time_limit_s, work_limit
         Wall clock, and branch-and-bound nodes a layout (deterministic).
     workers, executor
@@ -193,7 +195,6 @@ def plan(
             keep=1 + runners_up,
             limits=limits,
             executor=executor or own_pool,
-            exhaustive=pareto,
             progress=progress,
         )
     finally:
@@ -216,9 +217,10 @@ def plan(
             infeasible=why,
             inputs=inputs,
         )
-    answer = plan_of_search(
-        pricer, result, wanted, runners_up=runners_up, rejected=rejected, pareto=pareto
-    )
+    answer = plan_of_search(pricer, result, wanted, runners_up=runners_up, rejected=rejected)
+    if pareto:
+        front = pareto_candidates(pricer, space, limits, executor)
+        answer = answer.model_copy(update={"pareto": front})
     notes = answer.notes
     if not training.allow_fewer and not limits.passed():
         step = result.ranking[0].step
@@ -272,7 +274,7 @@ def partition(
     cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
     setup = _spec(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
     limits = _limits(time_limit_s, work_limit)
-    pricer, layout = partition_question(model_spec, setup, cluster_spec)
+    setup, answer = _best_chain(model_spec, setup, cluster_spec, wanted, limits)
     inputs = {
         "question": "partition",
         "model": model if isinstance(model, str) else model_spec.name,
@@ -283,8 +285,8 @@ def partition(
     if cluster_spec is not None:
         inputs["cluster"] = cluster if isinstance(cluster, str) else cluster_spec.name
         inputs["cluster_spec"] = cluster_spec.model_dump_json()
-    answer = solve_partition(pricer, layout, wanted, limits)
     if answer is None:
+        layout = partition_question(model_spec, setup, cluster_spec)[1]
         if limits.passed():
             return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
         why, held = partition_misfit(model_spec, setup, cluster_spec, wanted)
@@ -364,6 +366,34 @@ def explain(
 
 
 # --- helpers -----------------------------------------------------------------------------------
+
+
+def _best_chain(
+    model: Model,
+    setup: PartitionSetup,
+    cluster: Cluster | None,
+    objective: Objective,
+    limits: SearchLimits,
+) -> tuple[PartitionSetup, Plan | None]:
+    """Cut the model as a chain of blocks and, where a block could be cut inside, in file order.
+
+    Cuts in file order include the block borders, so they win where they are better; where both
+    are equal the block borders stand, whose proof says more.
+    """
+    pricer, layout = partition_question(model, setup, cluster)
+    answer = solve_partition(pricer, layout, objective, limits)
+    if pricer.chain.covers_all_cuts or pricer.chain.linearised or limits.passed():
+        return setup, answer
+    inside = setup.model_copy(update={"cut_inside_blocks": True})
+    finer, _ = partition_question(model, inside, cluster)
+    other = solve_partition(finer, layout, objective, limits)
+    if other is None or other.certificate is None:
+        return setup, answer
+    if answer is None or answer.certificate is None:
+        return inside, other
+    if other.certificate.value_quanta < answer.certificate.value_quanta:
+        return inside, other
+    return setup, answer
 
 
 def _question_of(

@@ -23,6 +23,8 @@ __all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
 
 _MOST_SUGGESTIONS = 5
 _MOST_TRIED = 300
+_MOST_HALVINGS = 5
+_SHORTEST_SEQUENCE = 512
 _QUICK = SearchLimits(nodes_per_layout=1)
 
 
@@ -193,6 +195,9 @@ def plan_misfit(
             suggestions.append(
                 Suggestion(change=change, arguments={flag: value}, step_time_ms=step_ms)
             )
+    larger = _more_nodes(model, cluster, training)
+    if larger is not None:
+        suggestions.append(larger)
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
 
 
@@ -247,15 +252,45 @@ def _plan_changes(
             free = with_training(pins=pins.model_copy(update={name: None}))
             flag = "--" + name.replace("_", "-")
             yield f"let {name} be searched instead of {pinned}", flag, "(omit)", cluster, free
-    for factor in (2, 4, 8, 16, 32):
-        nodes = cluster.nodes * factor
-        bigger = cluster.model_copy(update={"nodes": nodes})
-        change = f"use {nodes} nodes ({bigger.num_gpus} GPUs)"
-        yield change, "--nodes", str(nodes), bigger, training
+    for part in (2, 4, 8):
+        length = training.sequence_length // part
+        if length >= _SHORTEST_SEQUENCE:
+            change = f"train on sequences of {length} tokens"
+            shorter = with_training(sequence_length=length)
+            yield change, "--seq-len", str(length), cluster, shorter
     if not training.allow_cross_domain and cluster.num_gpus > cluster.nvlink_domain:
         across = with_training(allow_cross_domain=True)
         change = "let tensor-parallel groups leave the nvlink domain"
         yield change, "--allow-cross-domain", "", cluster, across
+
+
+def _more_nodes(model: Model, cluster: Cluster, training: Training) -> Suggestion | None:
+    """The fewest more nodes that fit: doubled until they do, then halved in between."""
+
+    def attempt(nodes: int) -> float | None:
+        return _try_plan(model, cluster.model_copy(update={"nodes": nodes}), training)
+
+    too_few, enough, step_ms = cluster.nodes, cluster.nodes, None
+    while step_ms is None and enough < 32 * cluster.nodes:
+        too_few, enough = enough, 2 * enough
+        step_ms = attempt(enough)
+    if step_ms is None:
+        return None
+    for _ in range(_MOST_HALVINGS):
+        middle = (too_few + enough) // 2
+        if middle == too_few:
+            break
+        found = attempt(middle)
+        if found is None:
+            too_few = middle
+        else:
+            enough, step_ms = middle, found
+    gpus = enough * cluster.gpus_per_node
+    return Suggestion(
+        change=f"use {enough} nodes ({gpus} GPUs)",
+        arguments={"--nodes": str(enough)},
+        step_time_ms=step_ms,
+    )
 
 
 def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | None:

@@ -241,17 +241,13 @@ def linearise(model: Model) -> Chain:
     contracted = contract(model)
     if contracted.covers_all_cuts:
         return contracted
-    note = (
-        "cut in the order of the file, also inside blocks of parallel branches; another order of "
-        "the branches may be better"
-    )
     return Chain(
         blocks=tuple((index,) for index in range(len(names))),
         names=tuple(names),
         crossing=_crossing(inputs, list(range(1, len(names)))),
         is_chain=False,
         splittable=(),
-        notes=(*contracted.notes, note),
+        notes=_notes(names, inputs, (), (), ()),
         linearised=True,
     )
 

@@ -452,6 +452,8 @@ class PartitionSetup(Frozen):
         Recompute.FULL,
     )
     sends: Sends = Sends.OVERLAPPED
+    cut_inside_blocks: bool = False
+    """Cut a graph in the order of its file, also inside blocks of parallel branches."""
 
 
 class Limits(Frozen):

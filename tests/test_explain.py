@@ -176,6 +176,8 @@ def follow_plan(model, cluster, options: dict, suggestion) -> Plan:
             cluster = cluster.model_copy(update={"nodes": int(value)})
         elif flag == "--recompute":
             changed["recompute"] = tuple(value.split(","))
+        elif flag == "--seq-len":
+            changed["sequence_length"] = int(value)
         elif value == "(omit)":
             del changed[flag.removeprefix("--").replace("-", "_")]
         else:
@@ -231,3 +233,19 @@ def test_a_large_model_on_one_node():
     followed = planner.plan("gpt3-175b", bigger, global_batch_size=8, sequence_length=2048)
     assert followed.status is not Status.INFEASIBLE
     assert followed.step_time_ms <= nodes.step_time_ms
+
+
+def test_suggested_nodes_are_the_fewest():
+    answer = planner.plan(
+        "llama3-70b", "dgx-a100-80gb:2", global_batch_size=64, sequence_length=8192
+    )
+    changes = {
+        flag: value for s in answer.infeasible.suggestions for flag, value in s.arguments.items()
+    }
+    nodes = int(changes["--nodes"])
+    assert nodes == 3
+    for count, fits in ((nodes, True), (nodes - 1, False)):
+        again = planner.plan(
+            "llama3-70b", f"dgx-a100-80gb:{count}", global_batch_size=64, sequence_length=8192
+        )
+        assert (again.infeasible is None) is fits

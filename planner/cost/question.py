@@ -64,7 +64,7 @@ def partition_question(
         The model has FLOPs instead of times and no cluster says how fast they run.
     """
     chain = contract(model)
-    if setup.num_stages > len(chain.blocks):
+    if setup.cut_inside_blocks or setup.num_stages > len(chain.blocks):
         chain = linearise(model)
     if setup.num_stages > len(chain.blocks):
         raise LayoutError(

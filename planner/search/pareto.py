@@ -1,12 +1,17 @@
-"""The layouts that no other beats in step time, peak memory and GPUs at once."""
+"""The plans that no other beats in step time, peak memory and GPUs at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Executor
 
-from planner.search.run import LayoutResult
+from planner.assembly import assemble_plan
+from planner.cost.pricing import Pricer
+from planner.plans import Candidate
+from planner.search.run import LayoutResult, SearchLimits, search_layouts
+from planner.search.space import LayoutSpace
 
-__all__ = ["pareto_front"]
+__all__ = ["pareto_candidates", "pareto_front"]
 
 
 def pareto_front(results: Iterable[LayoutResult]) -> list[LayoutResult]:
@@ -26,3 +31,45 @@ def pareto_front(results: Iterable[LayoutResult]) -> list[LayoutResult]:
         if not dominated:
             front.append(candidate)
     return front
+
+
+def pareto_candidates(
+    pricer: Pricer, space: LayoutSpace, limits: SearchLimits, executor: Executor | None = None
+) -> tuple[Candidate, ...]:
+    """The Pareto set over every layout of a space under every recompute mode that is allowed.
+
+    Each (layout, mode) stands at the fastest cut that the root bound leads to; a mode forced on
+    all stages is what trades time for memory. Nothing is pruned, since a slow layout may be the
+    smallest.
+    """
+    training = pricer.training
+    rooted = SearchLimits(nodes_per_layout=0, deadline=limits.deadline)
+    choices = [training.recompute] + [(mode,) for mode in training.recompute]
+    owners: dict[int, Pricer] = {}
+    found: list[LayoutResult] = []
+    for modes in dict.fromkeys(choices):
+        own = Pricer(
+            pricer.model,
+            pricer.chain,
+            pricer.cluster,
+            training.model_copy(update={"recompute": modes}),
+        )
+        result = search_layouts(own, space, limits=rooted, executor=executor, exhaustive=True)
+        for solved in result.solved.values():
+            owners[id(solved)] = own
+            found.append(solved)
+    plans = [
+        assemble_plan(owners[id(result)], result.layout, result.cuts)
+        for result in pareto_front(found)
+    ]
+    return tuple(
+        Candidate(
+            layout=plan.layout,
+            step_time_ms=plan.step_time_ms or 0.0,
+            bottleneck_ms=plan.bottleneck_ms or 0.0,
+            peak_memory_bytes=plan.peak_memory_bytes or 0,
+            num_gpus=plan.num_gpus,
+            tokens_per_s=plan.tokens_per_s,
+        )
+        for plan in plans
+    )

@@ -74,10 +74,15 @@ def solve_partition(
         covers = "file_order_cuts" if pricer.chain.linearised else "block_cuts"
         graph_bound = min(bound, _graph_bound(pricer, layout, objective))
         witness["graph_bound_quanta"] = graph_bound
-        where = "in the order of the file" if pricer.chain.linearised else "at block borders"
+        where = "at block borders"
+        if pricer.chain.linearised:
+            where = "in the order of the file, also inside blocks of parallel branches,"
         room = 100 * (1 - graph_bound / value) if value else 0.0
-        limit = f"no cut of the graph can be more than {room:.3g} % better"
-        notes = (*notes, f"cuts {where} were considered; {limit}")
+        notes = (
+            *notes,
+            f"cuts {where} were considered; no other cut of the graph can be more than "
+            f"{room:.3g} % better",
+        )
     ms = pricer.quantum.ms
     return plan.model_copy(
         update={

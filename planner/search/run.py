@@ -343,8 +343,7 @@ class _Search:
             return
         most = self.limits.nodes_per_layout
         if self.exhaustive:
-            self._branch(None, most)
-            return
+            self._branch(None, min(most, _FIRST_NODES))
         self._branch(1, most)
         if self.keep > 1:
             self._branch(self.keep, min(most, _FIRST_NODES))
