@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planner import placement
 from planner.cost.pricing import Pricer
+from planner.cost.profile_rows import KNOWN_TYPES
 from planner.cost.stage_table import ChainProblem
 from planner.cost.tables import BlockTable, StateTable
 from planner.errors import PlannerError
@@ -25,8 +26,8 @@ from planner.plans import (
 )
 from planner.schedules.simulate import bubble_fraction, simulate
 from planner.schedules.step import StepEvaluation, evaluate_cuts
-from planner.specs import Objective, Origin, Recompute, Schedule, Tier
-from planner.units import format_ranges
+from planner.specs import Objective, Origin, Precision, Recompute, Schedule, Tier
+from planner.units import format_ms, format_ranges
 
 __all__ = ["UPPER_SHARE", "assemble_plan", "least_memory", "step_breakdown", "unfitting_plan"]
 
@@ -343,7 +344,7 @@ def _groups(
 def _notes(priced: _Priced, stages: Sequence[Stage]) -> tuple[str, ...]:
     """What a reader should know about this layout."""
     pricer, layout = priced.pricer, priced.layout
-    notes = list(pricer.chain.notes)
+    notes = [*pricer.chain.notes, *_pricing_notes(pricer, layout)]
     if layout.schedule is Schedule.ONE_F_ONE_B and 1 < layout.num_microbatches <= layout.pp:
         alike = layout.pp - layout.num_microbatches + 1
         notes.append(
@@ -368,6 +369,45 @@ def step_breakdown(plan: Plan) -> dict[str, float]:
     if plan.step_terms is None or not plan.stages:
         return {}
     count = plan.layout.num_microbatches
+def _pricing_notes(pricer: Pricer, layout: Layout) -> list[str]:
+    """Prices that stand for something else: another precision's rate, collectives not profiled."""
+    notes = []
+    gpu, precision = pricer.cluster.gpu, pricer.training.precision
+    by_rate = any(
+        layer.shape is not None or any(row.forward_ms is None for row in layer.costs)
+        for layer in pricer.model.layers
+    )
+    if by_rate and precision not in gpu.peak_flops:
+        other = Precision.FP16 if precision is Precision.BF16 else Precision.BF16
+        notes.append(
+            f"{gpu.name} has no {precision.value} rate: priced at its {other.value} rate; "
+            f"give --precision {other.value}"
+        )
+    prices = pricer.layer_prices(layout.tp, layout.microbatch_size)
+    added = [price for price in prices if price.collectives_added]
+    if added:
+        added_ms = sum(price.tensor_parallel_ms for price in added)
+        how = (
+            f"{format_ms(added_ms)} a micro-batch was added by formula"
+            if added_ms
+            else "without a cluster they are free; give --cluster to price them"
+        )
+        notes.append(f"the profile's rows exclude collectives at tp={layout.tp}: {how}")
+    unknown = {
+        layer.type
+        for layer in pricer.model.layers
+        if layout.tp > 1 and layer.type not in KNOWN_TYPES
+        for row in layer.costs
+        if row.tp == layout.tp and not row.collectives_included
+    }
+    if unknown:
+        notes.append(
+            f"the profile's rows exclude collectives at tp={layout.tp}, and what layers of type "
+            f"{', '.join(sorted(unknown))} exchange is not known: it is counted as free"
+        )
+    return notes
+
+
     slowest = max(
         plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank)
     )

@@ -62,7 +62,7 @@ def check_layers(model: Model) -> list[tuple[int, ...]]:
     ------
     GraphError
         A duplicate name, a layer that reads itself or reads one twice, an unknown input or tied
-        layer, a cycle, a layer listed before its input.
+        layer, a trainable layer tied to a frozen one, a cycle, a layer listed before its input.
     PinError
         ``colocate_with`` names no other layer.
 
@@ -106,6 +106,8 @@ def check_layers(model: Model) -> list[tuple[int, ...]]:
         inputs.append(tuple(sources))
         _check_reference(layer.tied_to, layer.name, "tied_to", position, GraphError)
         _check_reference(layer.colocate_with, layer.name, "with", position, PinError)
+        if layer.tied_to and model.layers[position[layer.tied_to]].trainable != layer.trainable:
+            raise _half_frozen(layer.name, layer.tied_to, layer.trainable)
     if late is not None:
         raise _out_of_order(model, inputs, late)
     return inputs
@@ -124,6 +126,16 @@ def _check_reference(
         raise kind(f"is {field} itself", value=name, expected="another layer")
     if name not in position:
         raise _unknown(name, f"named by {field} of layer {layer}", position, kind)
+
+
+def _half_frozen(layer: str, other: str, trainable: bool) -> GraphError:
+    mine, theirs = ("trainable", "frozen") if trainable else ("frozen", "trainable")
+    return GraphError(
+        f"is {mine}, and tied_to {other}, which is {theirs}",
+        value=layer,
+        expected="tied layers that are both trainable or both frozen",
+        fix=f"make both {theirs}, or remove tied_to",
+    )
 
 
 def _unknown(name: str, role: str, position: dict[str, int], kind: type[InputError]) -> InputError:

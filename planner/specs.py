@@ -147,6 +147,8 @@ class LayerCost(Frozen):
     checkpoint_bytes: Bytes | None = None
     workspace_bytes: Bytes = 0
     collectives_included: bool = False
+    origin: Origin = Origin.MEASURED
+    """Where the row's figures come from; rows that formulas wrote say so."""
 
     @property
     def sent_back_bytes(self) -> int:

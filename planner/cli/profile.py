@@ -42,11 +42,15 @@ def check(
     from planner.cli.output import emit_text, naming, print_view
     from planner.formats.models import read_model
     from planner.graph import contract
+    from planner.specs import Origin
 
     model, warnings = read_model(file, stdin=sys.stdin, precision=precision)
     with naming(file):
         chain = contract(model)
     rows = [row for layer in model.layers for row in layer.costs]
+    # FLOPs are no times: what they take is priced by formula, however they were counted.
+    sources = [row.origin if row.forward_ms is not None else Origin.FORMULA for row in rows]
+    origins = {origin.value: sources.count(origin) for origin in Origin if origin in sources}
     first_rows = [layer.costs[0] for layer in model.layers if layer.costs]
     facts: dict[str, object] = {
         "name": model.name,
@@ -59,7 +63,8 @@ def check(
         "microbatch_size": sorted({row.microbatch_size for row in rows}),
         "devices": sorted({row.device for row in rows if row.device}),
         "precision": model.precision.value,
-        "measured": bool(rows),
+        "measured": bool(rows) and set(origins) == {Origin.MEASURED},
+        "origins": origins,
         "forward_ms": _total([row.forward_ms for row in first_rows]),
         "backward_ms": _total([row.backward_ms for row in first_rows]),
         "parameter_bytes": _total([row.parameter_bytes for row in first_rows]),
@@ -78,6 +83,10 @@ def _total(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
+def _rows_word(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
+
+
 def _facts_view(facts: dict[str, object], width: int) -> Group:
     from rich.console import Group
     from rich.text import Text
@@ -87,10 +96,12 @@ def _facts_view(facts: dict[str, object], width: int) -> Group:
 
     lines = []
     for key, value in facts.items():
-        if value in ([], None):
+        if value in ([], {}, None):
             continue
         if isinstance(value, bool):
             shown = "yes" if value else "no"
+        elif isinstance(value, dict):
+            shown = "; ".join(f"{name} {_rows_word(count)}" for name, count in value.items())
         elif isinstance(value, list):
             shown = "; ".join(map(str, value))
         elif key.endswith("_ms"):

@@ -35,7 +35,18 @@ from planner.cost.shapes import (
 from planner.placement import tensor_group
 from planner.specs import Cluster, Layer, Origin, Precision, Training
 
-__all__ = ["LayerPrice", "price_layer"]
+__all__ = ["LayerPrice", "price_layer", "weakest"]
+
+
+def weakest(*origins: Origin) -> Origin:
+    """The least certain of several origins.
+
+    Examples
+    --------
+    >>> weakest(Origin.MEASURED, Origin.FORMULA, Origin.CALIBRATED).value
+    'formula'
+    """
+    return max(origins, key=list(Origin).index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,18 @@ class LayerPrice:
     buffer_bytes: int
     """Send and receive buffers a cut after this layer needs."""
     origin: Origin
-    """The weakest source of any time in here."""
+    """The weakest source of the times without ``tensor_parallel_ms``."""
+    collectives_origin: Origin
+    """Source of ``tensor_parallel_ms``."""
+    collectives_added: bool = False
+    """Collectives were added to the times of profile rows, which exclude them."""
+
+    @property
+    def weakest_origin(self) -> Origin:
+        """The weakest source of any time in here."""
+        if not self.tensor_parallel_ms:
+            return self.origin
+        return weakest(self.origin, self.collectives_origin)
 
 
 class Collectives(NamedTuple):
@@ -234,4 +256,5 @@ def price_layer(
         model_flops=model_flops,
         buffer_bytes=4 * output,
         origin=calibration.origin,
+        collectives_origin=calibration.origin,
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner import placement
 from planner.cost import compute, memory, network
-from planner.cost.layers import LayerPrice, price_layer
+from planner.cost.layers import LayerPrice, price_layer, weakest
 from planner.cost.pins import StageWindows, stage_windows
 from planner.cost.quantum import Quantum, choose_quantum
 from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
@@ -203,9 +203,12 @@ class Pricer:
         counts = np.bincount(of_layer)
         for price, count in zip(distinct, counts.tolist(), strict=True):
             time_ms = price.forward_ms + price.input_gradient_ms + price.weight_gradient_ms
-            origin_ms[price.origin] = origin_ms.get(price.origin, 0.0) + count * time_ms
+            shares = [(price.origin, max(time_ms - price.tensor_parallel_ms, 0.0))]
+            if price.tensor_parallel_ms:
+                shares.append((price.collectives_origin, price.tensor_parallel_ms))
+            for origin, share_ms in shares:
+                origin_ms[origin] = origin_ms.get(origin, 0.0) + count * share_ms
         all_ms = sum(origin_ms.values())
-        order = list(Origin)
         return BlockTable(
             forward=times([p.forward_ms for p in distinct]),
             input_gradient=times([p.input_gradient_ms for p in distinct]),
@@ -234,14 +237,14 @@ class Pricer:
             ),
             origin_share={
                 origin: origin_ms[origin] / all_ms if all_ms else 1.0 / len(origin_ms)
-                for origin in order
+                for origin in Origin
                 if origin in origin_ms
             },
             tied=self._tied_blocks(prices),
-            origins=tuple(price.origin for price in prices)
+            origins=tuple(price.weakest_origin for price in prices)
             if alone
             else tuple(
-                max((prices[layer].origin for layer in members), key=order.index)
+                weakest(*(prices[layer].weakest_origin for layer in members))
                 for members in chain.blocks
             ),
         )

@@ -8,7 +8,10 @@ device. The closest rows are chosen and every step away from what was measured i
 - outside them: sizes in proportion; times in proportion from one row, or on the line through the
   nearest two (growing, never below the largest row; shrinking, never below proportion), *formula*;
 - another tensor degree or sequence length, for known layer types only: work and shards in
-  proportion, tensor-parallel collectives added, *formula*.
+  proportion, *formula*.
+
+A row's own origin counts where it is the weaker. Tensor-parallel collectives are added to rows that
+exclude them; their time alone is then *formula*, the rest keeps its origin.
 """
 
 from __future__ import annotations
@@ -269,5 +272,7 @@ def _price(
         gradient_bytes=ceil(values.gradient_bytes),
         model_flops=values.model_flops,
         buffer_bytes=0,
-        origin=Origin.FORMULA if exposed else values.origin,
+        origin=values.origin,
+        collectives_origin=Origin.FORMULA,
+        collectives_added=sent > 0,
     )

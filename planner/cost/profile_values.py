@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.cost.compute import Rates
+from planner.cost.layers import weakest
 from planner.errors import ProfileError
 from planner.specs import Layer, LayerCost, Origin, Precision
 
@@ -99,7 +100,7 @@ def _row_values(
                 expected="both times, or forward_flops",
             )
         forward, backward, weight = row.forward_ms, row.backward_ms, row.weight_gradient_ms
-        origin = Origin.MEASURED
+        origin = row.origin
     else:
         if row.forward_flops is None or rates is None:
             raise ProfileError(
@@ -113,7 +114,7 @@ def _row_values(
         if not layer.trainable and row.backward_flops is None:
             backward /= 2
             backward_flops /= 2
-        origin = Origin.FORMULA
+        origin = weakest(row.origin, Origin.FORMULA)
     return RowValues(
         forward_ms=forward,
         backward_ms=backward,
@@ -157,7 +158,6 @@ def _mixed(low: RowValues, high: RowValues, share: float) -> RowValues:
     def between_or_none(first: float | None, second: float | None) -> float | None:
         return None if first is None or second is None else between(first, second)
 
-    measured = low.origin is Origin.MEASURED and high.origin is Origin.MEASURED
     return RowValues(
         forward_ms=between(low.forward_ms, high.forward_ms),
         backward_ms=between(low.backward_ms, high.backward_ms),
@@ -169,7 +169,7 @@ def _mixed(low: RowValues, high: RowValues, share: float) -> RowValues:
         checkpoint_bytes=between_or_none(low.checkpoint_bytes, high.checkpoint_bytes),
         workspace_bytes=between(low.workspace_bytes, high.workspace_bytes),
         model_flops=between(low.model_flops, high.model_flops),
-        origin=Origin.INTERPOLATED if measured else Origin.FORMULA,
+        origin=weakest(low.origin, high.origin, Origin.INTERPOLATED),
     )
 
 

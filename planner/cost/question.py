@@ -5,12 +5,15 @@ Solving, judging and explaining all start here, so that they price the same thin
 
 from __future__ import annotations
 
+import math
+
 from planner.cost.pricing import Pricer
 from planner.cost.tables import FixedLink
 from planner.errors import InputError, LayoutError, ProfileError
 from planner.graph import Chain, contract, linearise
 from planner.plans import Layout
 from planner.specs import (
+    Calibration,
     Cluster,
     Device,
     Link,
@@ -122,7 +125,10 @@ def partition_question(
 
 
 def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
-    """A stand-in for the machine a profile was taken on; only its name and memory matter."""
+    """A stand-in for the machine a profile was taken on; only its name and memory matter.
+
+    Nothing says how fast its links are, so collectives that a profile excludes are free.
+    """
     devices = sorted(
         {row.device for layer in model.layers for row in layer.costs if row.device is not None}
     )
@@ -144,6 +150,7 @@ def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
         memory_bytes=NO_LIMIT_BYTES,
         peak_flops=dict.fromkeys(Precision, 1.0),
         memory_bandwidth_bytes_per_s=1.0,
+        calibration=Calibration(collective_latency_ms=0.0),
     )
     return Cluster(
         name="profile",
@@ -151,5 +158,5 @@ def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
         gpus_per_node=setup.num_stages * setup.tp,
         nvlink_domain=setup.num_stages * setup.tp,
         gpu=gpu,
-        links=(Link(tier=Tier.DOMAIN, bandwidth_bytes_per_s=1e18),),
+        links=(Link(tier=Tier.DOMAIN, bandwidth_bytes_per_s=math.inf),),
     )

@@ -60,6 +60,7 @@ class BlockTable:
     model_flops: float
     """FLOPs of one micro-batch, forward and backward, over all tensor-parallel ranks."""
     origin_share: dict[Origin, float]
+    """Share of the time of a micro-batch by origin; the shares add up to 1."""
     tied: tuple[tuple[int, int, int], ...]
     """(first block, second block, shared parameters on a rank)."""
     origins: tuple[Origin, ...]

@@ -38,7 +38,7 @@ REQUIRED_SIZES = ("parameter", "activation", "output")
 KEYS = ("tp", "microbatch_size", "sequence_length", "device")
 LABELS = ("type", "inputs", "trainable", "tied_to", "pin_stage", "with")
 """Columns that say the same in every row of a layer."""
-PLAIN = ("name", *LABELS, *KEYS, *WORK, "collectives_included")
+PLAIN = ("name", *LABELS, *KEYS, *WORK, "collectives_included", "origin")
 
 # What people write when they mean one of our columns: refused, because the unit is a guess.
 _UNITLESS: dict[str, tuple[str, ...]] = {

@@ -15,7 +15,8 @@ from planner.formats.profile_columns import (
     parse_number,
     whole_bytes,
 )
-from planner.specs import LayerCost
+from planner.formats.spelling import nearest
+from planner.specs import LayerCost, Origin
 
 __all__ = ["Row", "read_cost", "read_pin", "time_column"]
 
@@ -113,6 +114,23 @@ class Row:
             )
         return default if not text else text.lower() == "true"
 
+    def origin(self) -> Origin:
+        """Where the row's figures come from, measured where the cell is empty."""
+        text = self.text("origin")
+        known = [origin.value for origin in Origin]
+        if text.lower() not in {"", *known}:
+            similar = nearest(text.lower(), known)
+            raise self.error(
+                "is no origin of a figure",
+                "origin",
+                value=text,
+                expected=f"{', '.join(known[:-1])} or {known[-1]}",
+                fix=f"did you mean {similar}?"
+                if similar
+                else "leave the cell empty for measured figures",
+            )
+        return Origin(text.lower()) if text else Origin.MEASURED
+
 
 def time_column(row: Row, base: str) -> str:
     """Name of the column that gives a time, as written in the header (``_ms`` where absent)."""
@@ -184,7 +202,7 @@ def read_cost(row: Row, name: str) -> LayerCost:
     Raises
     ------
     ProfileError
-        Any cell that is no number, degree or flag; times and flops together, or neither; a
+        Any cell that is no number, degree, flag or origin; times and flops together, or neither; a
         weight gradient longer than its backward.
     """
     return LayerCost(
@@ -199,6 +217,7 @@ def read_cost(row: Row, name: str) -> LayerCost:
         checkpoint_bytes=row.size_bytes("checkpoint"),
         workspace_bytes=row.size_bytes("workspace") or 0,
         collectives_included=row.flag("collectives_included", False),
+        origin=row.origin(),
         **_work(row, name),
     )
 

@@ -51,6 +51,7 @@ _COST_COLUMNS: dict[str, tuple[_CostText, str]] = {
     "checkpoint_bytes": (lambda cost: _optional(cost.checkpoint_bytes), ""),
     "workspace_bytes": (lambda cost: str(cost.workspace_bytes), "0"),
     "collectives_included": (lambda cost: _flag(cost.collectives_included), "false"),
+    "origin": (lambda cost: cost.origin.value, "measured"),
 }
 """Column, how its text is made, and the text that means the default."""
 

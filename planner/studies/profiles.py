@@ -87,4 +87,5 @@ def _row(
         checkpoint_bytes=price.kept_full_bytes if price.recomputable else None,
         workspace_bytes=price.transient_bytes,
         collectives_included=True,
+        origin=price.weakest_origin,
     )
