@@ -108,9 +108,18 @@ def assemble_plan(
         idle_gpus=max(0, cluster.num_gpus - layout.num_gpus) if pricer.fixed_link is None else 0,
         peak_memory_bytes=max(stage.memory_bytes for stage in stages),
         communication=_groups(priced, cuts, evaluation, stages),
+        global_batch_size=training.global_batch_size,
+        # A cut of a profile carries a length only so that formulas have one.
+        sequence_length=training.sequence_length if _knows_length(pricer) else None,
+        precision=training.precision,
+        optimizer=training.optimizer,
         origins={origin.value: share for origin, share in priced.blocks.origin_share.items()},
         notes=_notes(priced, stages),
     )
+
+
+def _knows_length(pricer: Pricer) -> bool:
+    return pricer.tail or pricer.model.is_analytic
 
 
 def unfitting_plan(pricer: Pricer, layout: Layout, cuts: Sequence[int]) -> tuple[Stage, ...]:
@@ -360,15 +369,6 @@ def _notes(priced: _Priced, stages: Sequence[Stage]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def step_breakdown(plan: Plan) -> dict[str, float]:
-    """Where the step time of a plan goes, in milliseconds; the parts add up to step_time_ms.
-
-    ``compute``, ``recompute`` and ``tensor parallel`` are M times those of the slowest stage;
-    ``pipeline bubble`` is the rest of the makespan, waiting for transfers included.
-    """
-    if plan.step_terms is None or not plan.stages:
-        return {}
-    count = plan.layout.num_microbatches
 def _pricing_notes(pricer: Pricer, layout: Layout) -> list[str]:
     """Prices that stand for something else: another precision's rate, collectives not profiled."""
     notes = []
@@ -408,6 +408,15 @@ def _pricing_notes(pricer: Pricer, layout: Layout) -> list[str]:
     return notes
 
 
+def step_breakdown(plan: Plan) -> dict[str, float]:
+    """Where the step time of a plan goes, in milliseconds; the parts add up to step_time_ms.
+
+    ``compute``, ``recompute`` and ``tensor parallel`` are M times those of the slowest stage;
+    ``pipeline bubble`` is the rest of the makespan, waiting for transfers included.
+    """
+    if plan.step_terms is None or not plan.stages:
+        return {}
+    count = plan.layout.num_microbatches
     slowest = max(
         plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank)
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from planner.specs import Frozen, Objective, Origin, Recompute, Schedule, Sends, Tier
+from planner.specs import Frozen, Objective, Origin, Precision, Recompute, Schedule, Sends, Tier
 
 __all__ = [
     "Candidate",
@@ -204,6 +204,8 @@ class Rejected(Frozen):
     detail: str
     step_time_ms: float | None = None
     bound_ms: float | None = None
+    short_bytes: int | None = None
+    """What all ranks together lack, where that is why it was rejected."""
 
 
 class Candidate(Frozen):
@@ -215,6 +217,7 @@ class Candidate(Frozen):
     peak_memory_bytes: int
     num_gpus: int
     tokens_per_s: float | None = None
+    tokens_per_dollar: float | None = None
     why: str = ""
 
 
@@ -264,6 +267,14 @@ class Plan(Frozen):
     peak_memory_bytes: int | None = None
     communication: tuple[CollectiveGroup, ...] = ()
     rank_order: str = "tp-cp-dp-pp"
+    global_batch_size: int | None = None
+    """Samples of a step."""
+    sequence_length: int | None = None
+    """Tokens of a sample; None where the prices do not depend on it (a cut of a profile)."""
+    sequence_length_assumed: bool = False
+    """Nobody gave the sequence length: it is the model's context length."""
+    precision: Precision | None = None
+    optimizer: str | None = None
     origins: dict[str, float] = {}
     """Share of the stage time by origin; they add up to 1."""
     runners_up: tuple[Candidate, ...] = ()

@@ -14,6 +14,7 @@ from planner.cli.options import (
     OptimizerChoice,
     OptimizerOption,
     OutputOption,
+    PartitionObjective,
     PrecisionOption,
     RecomputeOption,
     SendsOption,
@@ -112,7 +113,14 @@ def plan(
         bool, typer.Option(help="Reduce gradients under the last backward.")
     ] = True,
     sends: SendsOption = Sends.OVERLAPPED,
-    allow_fewer: Annotated[bool, typer.Option(help="GPUs may stay idle.")] = False,
+    allow_fewer: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-fewer/--no-allow-fewer",
+            help="GPUs may stay idle; the default is no, and yes for the objectives "
+            "tokens-per-dollar and fewest-gpus.",
+        ),
+    ] = None,
     allow_cross_domain: Annotated[
         bool, typer.Option(help="Tensor parallel may leave the nvlink domain.")
     ] = False,
@@ -150,7 +158,13 @@ def plan(
         if not 0 < price_per_gpu_hour < float("inf"):
             raise InputError("is no price", value=price_per_gpu_hour, expected="dollars > 0")
         changes["price_per_gpu_hour"] = price_per_gpu_hour
-    options: dict[str, Any] = {"allow_fewer": True} if allow_fewer else {}
+    if allow_fewer is False and objective is Objective.FEWEST_GPUS:
+        raise InputError(
+            "contradicts --objective fewest-gpus, which looks for GPUs to leave idle",
+            value="--no-allow-fewer",
+            fix="leave one of the two out",
+        )
+    options: dict[str, Any] = {} if allow_fewer is None else {"allow_fewer": allow_fewer}
     modes = parse_recompute(recompute)
     if modes is not None:
         options["recompute"] = modes
@@ -185,7 +199,9 @@ def plan(
             **options,
         )
     inputs = {**answer.inputs, "model": model, "cluster": cluster}
-    finish(answer.model_copy(update={"inputs": inputs}), format, output)
+    assumed = seq_len is None and answer.sequence_length is not None
+    said = {"inputs": inputs, "sequence_length_assumed": assumed}
+    finish(answer.model_copy(update=said), format, output)
 
 
 @app.command()
@@ -206,8 +222,8 @@ def partition(
     ] = None,
     latency: Annotated[str | None, typer.Option(metavar="TIME", help="Of a cut, as 5us.")] = None,
     objective: Annotated[
-        Objective, typer.Option(help="bottleneck or step-time.")
-    ] = Objective.BOTTLENECK,
+        PartitionObjective, typer.Option(help="What is minimised.")
+    ] = PartitionObjective.BOTTLENECK,
     cluster: Annotated[
         str | None, typer.Option(help="Whose GPU runs it; needed for FLOPs or a config.json.")
     ] = None,
@@ -245,7 +261,7 @@ def partition(
             model,
             stages,
             microbatches,
-            objective=objective,
+            objective=objective.value,
             cluster=cluster,
             time_limit_s=seconds_option(time_limit),
             work_limit=work_limit,

@@ -44,6 +44,12 @@ def _show(name: str, format: Format) -> None:
     from planner.errors import NotInCatalogError
     from planner.formats import catalog
 
+    if format is not Format.JSON:
+        try:
+            emit_text(catalog.entry_text(name))
+        except NotInCatalogError:
+            raise _unknown(name) from None
+        return
     spec: object
     try:
         spec = catalog.load_model(name)
@@ -58,13 +64,7 @@ def _show(name: str, format: Format) -> None:
     from pydantic import BaseModel
 
     assert isinstance(spec, BaseModel)
-    if format is Format.JSON:
-        emit_text(spec.model_dump_json(indent=2) + "\n")
-        return
-    import yaml
-
-    text = yaml.safe_dump(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-    emit_text(text)
+    emit_text(spec.model_dump_json(indent=2) + "\n")
 
 
 def _unknown(name: str) -> InputError:

@@ -18,7 +18,7 @@ from planner.cli.output import (
     warnings_on_stderr,
     write_text,
 )
-from planner.errors import FileFormatError, NotInCatalogError, PlanFileError
+from planner.errors import FileFormatError, LayoutError, NotInCatalogError, PlanFileError
 from planner.plans import Plan, Status
 
 if TYPE_CHECKING:
@@ -28,10 +28,22 @@ if TYPE_CHECKING:
 __all__ = ["evaluate_command", "explain_command"]
 
 
-def _read(source: str) -> Plan:
-    from planner.formats.plan_file import read_plan
+def _read(source: str, global_batch: int | None) -> Plan:
+    """A plan file or a sketch, whose micro-batches may follow from the global batch."""
+    from planner.formats.plan_file import complete_sketch, read_plan
 
-    return read_plan(source, stdin=sys.stdin)
+    plan = read_plan(source, stdin=sys.stdin)
+    if plan.inputs or plan.status in (Status.INFEASIBLE, Status.UNKNOWN):
+        return plan
+    try:
+        return complete_sketch(plan, global_batch)
+    except (LayoutError, PlanFileError) as error:
+        raise type(error)(
+            error.problem,
+            file="<stdin>" if source == "-" else source,
+            expected=error.expected,
+            fix=error.fix,
+        ) from None
 
 
 @contextmanager
@@ -39,17 +51,17 @@ def _question(source: str, plan: Plan, model: str | None, cluster: str | None) -
     """What a plan file refers to may be broken or gone; the errors then name the plan file."""
     from pydantic import ValidationError
 
+    from planner.formats.plan_file import plain_problem
+
     file = "<stdin>" if source == "-" else source
     try:
         with warnings_on_stderr():
             yield
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise PlanFileError(
-            f"what it was asked cannot be read: {first['msg']}",
+            f"what it was asked cannot be read: {plain_problem(error)}",
             file=file,
-            key=f"inputs ({error.title}{': ' + place if place else ''})",
+            key=f"inputs ({error.title})",
         ) from None
     except (FileFormatError, NotInCatalogError) as error:
         known = plan.inputs.get("model") or plan.model
@@ -82,7 +94,9 @@ def _training(
         if seq_len is not None:
             changes["sequence_length"] = seq_len
         return training.model_copy(update=changes) if changes else None
-    if global_batch is None and seq_len is None:
+    named = model or plan.inputs.get("model") or plan.model
+    unasked = global_batch is None and seq_len is None
+    if not named or (unasked and plan.inputs.get("question") == "partition"):
         return None
     layout = plan.layout
     batch = global_batch or layout.dp * layout.num_microbatches * layout.microbatch_size
@@ -90,7 +104,6 @@ def _training(
     if length is None:
         from planner import api
 
-        named = model or plan.inputs.get("model") or plan.model
         length = api.load_model(named).sequence_length
         if length is None:
             raise PlanFileError("the sequence length is not known", fix="give it with --seq-len")
@@ -110,7 +123,7 @@ def evaluate_command(
     from planner import api
 
     check_output(output)
-    plan = _read(source)
+    plan = _read(source, global_batch)
     with _question(source, plan, model, cluster):
         training = _training(plan, model, global_batch, seq_len)
         verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
@@ -171,7 +184,7 @@ def explain_command(
     """Explain a plan file."""
     from planner import api
 
-    plan = _read(source)
+    plan = _read(source, global_batch)
     with _question(source, plan, model, cluster):
         training = _training(plan, model, global_batch, seq_len)
         explanation = api.explain(plan, model=model, cluster=cluster, training=training)

@@ -17,6 +17,7 @@ __all__ = [
     "MOST_DEGREE",
     "MOST_SAMPLES",
     "Format",
+    "PartitionObjective",
     "bandwidth_option",
     "bytes_option",
     "milliseconds_option",
@@ -47,13 +48,19 @@ TimeLimitOption = Annotated[
 ]
 WorkLimitOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Branch-and-bound nodes a layout (deterministic)."),
+    typer.Option(
+        min=1, help="Branch-and-bound nodes a layout (deterministic); the default is 40,000."
+    ),
 ]
 PrecisionOption = Annotated[
     Precision | None, typer.Option(help="Number format; the default is bf16 or the profile's.")
 ]
 OptimizerChoice = StrEnum("OptimizerChoice", {"ADAM": "adam", "SGD": "sgd", "NONE": "none"})
 OptimizerOption = Annotated[OptimizerChoice, typer.Option(help="Whose states are kept.")]
+PartitionObjective = StrEnum(
+    "PartitionObjective", {"BOTTLENECK": "bottleneck", "STEP_TIME": "step-time"}
+)
+"""The objectives that make sense for the cuts of one layout."""
 RecomputeOption = Annotated[
     str,
     typer.Option(

@@ -51,10 +51,12 @@ def warnings_on_stderr() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
         yield
+    # A file that is read twice is warned about once.
+    notes = [str(note.message) for note in caught if issubclass(note.category, InputWarning)]
+    for text in dict.fromkeys(notes):
+        warn(text)
     for note in caught:
-        if issubclass(note.category, InputWarning):
-            warn(str(note.message))
-        else:
+        if not issubclass(note.category, InputWarning):
             warnings.warn_explicit(note.message, note.category, note.filename, note.lineno)
 
 

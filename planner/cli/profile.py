@@ -178,11 +178,16 @@ def _counts(text: str, flag: str) -> list[int]:
 
 
 def _write(model: object, output: str | None) -> None:
-    from planner.cli.output import emit_text, write_text
+    from planner.cli.output import emit_text, warn, write_text
     from planner.formats.profile_csv import write_profile
-    from planner.specs import Model
+    from planner.specs import Model, Precision
 
     assert isinstance(model, Model)
+    if model.precision is not Precision.BF16:
+        warn(
+            f"a profile CSV does not carry the precision: read it with "
+            f"--precision {model.precision.value}"
+        )
     stream = io.StringIO()
     write_profile(model, stream)
     if output is None or output == "-":

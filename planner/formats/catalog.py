@@ -5,6 +5,7 @@ The files live in ``profiles/`` of a checkout and in ``planner/_data`` of an ins
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from planner.specs import Cluster, Device, Model, Precision
 
 __all__ = [
     "CatalogEntry",
+    "entry_text",
     "list_clusters",
     "list_devices",
     "list_models",
@@ -71,6 +73,35 @@ def _document(folder: str, name: str, what: str) -> tuple[dict[str, Any], str]:
     file = f"{name}.yaml"
     text = read_text(_root() / folder / file, limit=MAX_DOCUMENT_BYTES)
     return parse_yaml(text, file=f"{folder}/{file}", kind=FileFormatError), f"{folder}/{file}"
+
+
+def entry_text(name: str) -> str:
+    """The shipped YAML of a model, cluster (also ``name:nodes``) or GPU, with its sources.
+
+    The text of a cluster is a cluster file: written to a file, ``load_cluster`` of
+    ``planner.formats.cluster_file`` reads it back.
+
+    Raises
+    ------
+    NotInCatalogError
+        No entry of that name.
+    ClusterError
+        The number of nodes is not a whole number >= 1.
+
+    Examples
+    --------
+    >>> print(entry_text("dgx-a100-80gb:16").splitlines()[1])
+    nodes: 16
+    """
+    for folder in ("models", "clusters", "hardware"):
+        if name in _names(folder):
+            return read_text(_root() / folder / f"{name}.yaml", limit=MAX_DOCUMENT_BYTES)
+    base, colon, _ = name.partition(":")
+    if not colon or base not in _names("clusters"):
+        raise NotInCatalogError("is no model, cluster or GPU in the catalog", value=name)
+    nodes = load_cluster(name).nodes
+    text = read_text(_root() / "clusters" / f"{base}.yaml", limit=MAX_DOCUMENT_BYTES)
+    return re.sub(r"^nodes: \d+$", f"nodes: {nodes}", text, count=1, flags=re.MULTILINE)
 
 
 def load_model(name: str, *, precision: Precision | None = None) -> Model:

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from pydantic import ValidationError
 
-from planner.errors import PlanFileError
+from planner.errors import LayoutError, PlanFileError
+from planner.formats.spelling import did_you_mean
 from planner.formats.text_files import read_stream, read_text
-from planner.plans import Plan
+from planner.plans import Layout, Plan, Stage
 
-__all__ = ["read_plan"]
+__all__ = ["complete_sketch", "plain_problem", "read_plan"]
+
+_SKETCH = (
+    'a JSON object with a "layout", as {"layout": {"dp": 2, "pp": 2, "num_microbatches": 8}, '
+    '"stages": [["l0", "l1"], ["l2"]]}'
+)
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "string": "text",
+    "bool": "true or false",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a JSON object",
+    "model": "a JSON object",
+}
+"""What a kind of validation error, by its first word, says that should have stood there."""
 
 
 def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
-    """A plan from a JSON file (``-`` reads ``stdin``).
+    """A plan from a JSON file (``-`` reads ``stdin``), as written by ``-o`` or a sketch.
+
+    In a sketch a stage is a list of layer names, or an object with ``layers``; ranks and ``pp``
+    follow from the order and number of the stages where they are not given.
 
     Raises
     ------
@@ -34,11 +56,127 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise PlanFileError(f"is not JSON: {error.msg}", file=name, line=error.lineno) from None
+    except RecursionError:
+        raise PlanFileError("is nested too deeply", file=name) from None
     if not isinstance(document, dict) or "layout" not in document:
-        raise PlanFileError("is no plan", file=name, expected='a JSON object with a "layout"')
+        raise PlanFileError("is no plan", file=name, expected=_SKETCH)
     try:
-        return Plan.model_validate(document)
+        return Plan.model_validate(_with_ranks(document, name))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise PlanFileError(f"field {place}: {first['msg']}", file=name) from None
+        problem, key, value, expected, fix = _worded(error)
+        raise PlanFileError(
+            problem, file=name, key=key, value=value, expected=expected, fix=fix
+        ) from None
+
+
+def _with_ranks(document: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The document with every stage an object with its rank, and with as many stages as pp."""
+    given = document.get("stages")
+    if not isinstance(given, list):
+        return dict(document)
+    stages: list[Any] = []
+    for index, stage in enumerate(given):
+        if isinstance(stage, list):
+            stages.append({"rank": index, "layers": stage})
+        elif not isinstance(stage, dict):
+            raise PlanFileError(
+                "is no stage", file=file, key=f"stages.{index}", value=stage,
+                expected='a list of layer names, or an object with "layers"',
+            )  # fmt: skip
+        else:
+            stages.append({"rank": index, **stage})
+            if "rank" in stage and isinstance(stage["rank"], int) and stage["rank"] != index:
+                raise PlanFileError(
+                    "is out of order", file=file, key=f"stages.{index}.rank",
+                    value=stage["rank"], expected=f"{index}",
+                    fix="list the stages in the order of their ranks, from 0",
+                )  # fmt: skip
+    layout = document["layout"]
+    if isinstance(layout, dict) and stages and "pp" not in layout:
+        layout = {**layout, "pp": len(stages)}
+    return {**document, "stages": stages, "layout": layout}
+
+
+def complete_sketch(plan: Plan, global_batch_size: int | None) -> Plan:
+    """A sketch whose layout gives no ``num_microbatches``, with those of a global batch.
+
+    Parameters
+    ----------
+    plan
+        As read; a plan that states ``num_microbatches`` is returned as it is.
+    global_batch_size
+        Samples of a step: M = global batch / (dp x m).
+
+    Raises
+    ------
+    LayoutError
+        dp x microbatch_size does not divide the global batch.
+    PlanFileError
+        No global batch either.
+    """
+    layout = plan.layout
+    if "num_microbatches" in layout.model_fields_set or "layout" not in plan.model_fields_set:
+        return plan
+    if global_batch_size is None:
+        raise PlanFileError(
+            "does not say how many micro-batches a step has",
+            fix="give layout.num_microbatches, or --global-batch",
+        )
+    samples = layout.dp * layout.microbatch_size
+    if samples < 1 or global_batch_size % samples:
+        low = global_batch_size // samples * samples if samples > 0 else 0
+        near = ", ".join(str(batch) for batch in (low, low + samples) if batch > 0)
+        raise LayoutError(
+            f"global batch {global_batch_size} is no multiple of dp={layout.dp} x "
+            f"microbatch_size={layout.microbatch_size}",
+            expected=f"a multiple, as {near}" if samples > 0 else "degrees >= 1",
+        )
+    counted = layout.model_copy(update={"num_microbatches": global_batch_size // samples})
+    return plan.model_copy(update={"layout": counted})
+
+
+def plain_problem(error: ValidationError) -> str:
+    """The first problem of a validation error in plain words, with its key.
+
+    Examples
+    --------
+    >>> try:
+    ...     Layout.model_validate({"dp": "many"})
+    ... except ValidationError as error:
+    ...     print(plain_problem(error))
+    dp: "many" is not usable; expected a whole number
+    """
+    problem, key, value, expected, fix = _worded(error)
+    text = str(PlanFileError(problem, value=value, expected=expected, fix=fix))
+    return f"{key}: {text}" if key else text
+
+
+def _worded(error: ValidationError) -> tuple[str, str | None, str | None, str | None, str | None]:
+    """Problem, key, value, expectation and fix of the first problem."""
+    first = error.errors(include_url=False)[0]
+    kind, place = first["type"], [str(part) for part in first["loc"]]
+    key = ".".join(place) or None
+    given, details = first.get("input"), first.get("ctx", {})
+    value = str(given) if isinstance(given, str | int | float) else None
+    if kind == "missing":
+        return "is missing", key, None, None, None
+    if kind == "extra_forbidden":
+        names = list(Plan.model_fields)
+        if len(place) > 1:
+            inner = {"layout": Layout.model_fields, "stages": Stage.model_fields}
+            names = list(inner.get(place[0], {}))
+        return "is not known here", key, None, None, did_you_mean(place[-1], names)
+    if kind == "enum":
+        return "is not known", key, value, str(details.get("expected")).replace("'", ""), None
+    if kind == "json_invalid":
+        return "is not JSON", key, None, None, None
+    bounds = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">"),
+              "less_than_equal": ("le", "<="), "less_than": ("lt", "<")}  # fmt: skip
+    if kind in bounds:
+        name, sign = bounds[kind]
+        return "is out of range", key, value, f"a value {sign} {details[name]}", None
+    expected = _EXPECTED.get(kind.split("_")[0])
+    if expected is not None:
+        return "is not usable", key, value, expected, None
+    words = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return f"is not usable ({words})", key, value, None, None

@@ -198,10 +198,7 @@ def _group_layers(stages: Sequence[Stage], longest: int) -> str:
 
 
 def _budget_cell(first: Stage, last: Stage, shared: bool, width: int) -> Text:
-    shares = [
-        f"{100 * stage.memory_bytes / stage.budget_bytes:.0f}" if stage.budget_bytes else "0"
-        for stage in (first, last)
-    ]
+    shares = [_percent(stage.memory_bytes, stage.budget_bytes) for stage in (first, last)]
     word, style = _VERDICT[first.verdict]
     text = Text(f"{spread(*shares)} %")
     if not shared:
@@ -209,6 +206,11 @@ def _budget_cell(first: Stage, last: Stage, shared: bool, width: int) -> Text:
     text.append("\n" if len(word) > 8 and width < 100 else " ")
     text.append(word, style=style)
     return text
+
+
+def _percent(used: int, budget: int) -> str:
+    share = 100 * used / budget if budget else 0.0
+    return f"{share:.0f}" if share < 999.5 else ">999"
 
 
 def _recompute_text(stage: Stage) -> str:

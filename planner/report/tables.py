@@ -18,6 +18,7 @@ from planner.plans import (
     Suggestion,
     Violation,
 )
+from planner.report.figures import figures, headline
 from planner.report.stages import stage_table
 from planner.report.text import aligned, bytes_column, counted, ms_column, wrap
 from planner.specs import Objective
@@ -25,18 +26,6 @@ from planner.units import format_ms
 
 __all__ = ["explanation_view", "plan_view", "violations_view"]
 
-_STATUS_STYLE = {
-    Status.OPTIMAL: "bold green",
-    Status.FEASIBLE: "bold yellow",
-    Status.INFEASIBLE: "bold red",
-    Status.UNKNOWN: "bold red",
-}
-_SCOPES = {
-    "space": "all cuts of all layouts",
-    "cuts": "all cuts",
-    "block_cuts": "all cuts between blocks",
-    "file_order_cuts": "all cuts in the order of the file",
-}
 _BLANK = Text("")
 
 
@@ -52,7 +41,7 @@ def plan_view(plan: Plan, width: int = 132, *, judged: bool = False) -> Renderab
     judged
         The plan is one that ``check.py`` re-priced: it carries figures and no proof of its own.
     """
-    parts: list[RenderableType] = [_headline(plan, width, judged)]
+    parts: list[RenderableType] = [headline(plan, width, judged)]
     if plan.status is Status.UNKNOWN:
         parts.append(Text("no plan was found before the time limit; nothing is proven"))
         return Group(*parts)
@@ -65,11 +54,12 @@ def plan_view(plan: Plan, width: int = 132, *, judged: bool = False) -> Renderab
                 stage_table(plan, width),
             ]
         return Group(*parts)
-    parts += [*_figures(plan, width), stage_table(plan, width)]
+    parts += [*figures(plan, width), stage_table(plan, width)]
     if plan.communication:
         parts += _communication(plan)
     if plan.runners_up:
-        parts += _candidates("Runners-up", plan.runners_up, width)
+        by_cost = plan.objective is Objective.TOKENS_PER_DOLLAR
+        parts += _candidates("Runners-up", plan.runners_up, width, by_cost=by_cost)
     if plan.pareto:
         parts += _candidates("Pareto set (step time, peak memory, GPUs)", plan.pareto, width)
     if plan.rejected:
@@ -80,113 +70,6 @@ def plan_view(plan: Plan, width: int = 132, *, judged: bool = False) -> Renderab
 
 def _lines(text: str, width: int, indent: str = "", style: str = "") -> list[RenderableType]:
     return [Text(line, style=style) for line in wrap(text, width, indent)]
-
-
-# --- head --------------------------------------------------------------------------------------
-
-
-def _headline(plan: Plan, width: int, judged: bool) -> Text:
-    lead = plan.model
-    if plan.cluster:
-        lead += f" on {plan.cluster}"
-        if plan.num_gpus > 1 or plan.idle_gpus:
-            lead += f", {counted(plan.num_gpus, 'GPU')}"
-        if plan.idle_gpus:
-            lead += f" ({plan.idle_gpus} idle)"
-    word = "priced again" if judged else plan.status.value
-    rest = ""
-    if plan.gap is not None and plan.bound_ms is not None and not judged:
-        if plan.status is Status.OPTIMAL:
-            rest = f", proven over {_SCOPES.get(plan.bound_covers, plan.bound_covers)}"
-        rest += f" (bound {format_ms(plan.bound_ms)}, gap {100 * plan.gap:.2g} %)"
-    folded = "\n".join(wrap(f"{lead}: {word}{rest}", width, "  "))
-    text = Text(folded)
-    text.stylize("bold", 0, len(plan.model))
-    start = folded.find(word, len(lead))
-    if start >= 0 and not judged:
-        text.stylize(_STATUS_STYLE[plan.status], start, start + len(word))
-    return text
-
-
-def _figures(plan: Plan, width: int) -> list[RenderableType]:
-    rows = [("layout", _layout_text(plan.layout))]
-    if plan.step_time_ms is not None and plan.step_terms is not None:
-        rows.append(("step time", _step_text(plan)))
-    if plan.bottleneck_ms is not None:
-        worst = max(
-            plan.stages, key=lambda s: (s.forward_ms + s.backward_ms + s.communication_ms, -s.rank)
-        )
-        rows.append(
-            (
-                "bottleneck",
-                f"{format_ms(plan.bottleneck_ms)} per micro-batch on rank {worst.rank} "
-                "(F + B + comm.)",
-            )
-        )
-    rates = []
-    if plan.tokens_per_s is not None:
-        rates.append(f"{plan.tokens_per_s:,.0f} tokens/s")
-    if plan.mfu is not None:
-        rates.append(f"MFU {100 * plan.mfu:.1f} %")
-    if plan.bubble_fraction is not None:
-        rates.append(f"bubble {100 * plan.bubble_fraction:.1f} %")
-    if plan.tokens_per_dollar is not None:
-        rates.append(f"{plan.tokens_per_dollar:,.0f} tokens/$")
-    if rates:
-        rows.append(("rates", ", ".join(rates)))
-    if plan.origins:
-        shares = (f"{name} {100 * share:.0f} %" for name, share in plan.origins.items())
-        rows.append(("times from", ", ".join(shares)))
-    if plan.certificate is not None:
-        rows.append(("search", _search_text(plan)))
-    label_width = max(len(label) for label, _ in rows) + 2
-    parts: list[RenderableType] = []
-    for label, text in rows:
-        first, *more = wrap(text, width - label_width - 1)
-        line = Text(f" {label:<{label_width}}", style="cyan")
-        line.append(first, style="default")
-        parts.append(line)
-        parts += [Text(" " * (label_width + 1) + further) for further in more]
-    return parts
-
-
-def _layout_text(layout: Layout) -> str:
-    return (
-        f"dp {layout.dp} x pp {layout.pp} x tp {layout.tp}, "
-        f"{counted(layout.num_microbatches, 'micro-batch').replace('batchs', 'batches')} of "
-        f"{layout.microbatch_size}, schedule {layout.schedule.value}, recompute {layout.recompute}"
-    )
-
-
-def _step_text(plan: Plan) -> str:
-    terms = plan.step_terms
-    assert terms is not None
-    assert plan.step_time_ms is not None
-    tail = [
-        ("gradient reduction", terms.exposed_reduction_ms),
-        ("optimizer", terms.optimizer_ms),
-        ("fixed", terms.fixed_ms),
-    ]
-    named = "".join(f" + {name} {format_ms(value)}" for name, value in tail if value)
-    if not named:
-        return f"{format_ms(plan.step_time_ms)} (simulated makespan)"
-    return f"{format_ms(plan.step_time_ms)} = makespan {format_ms(terms.makespan_ms)}{named}"
-
-
-def _search_text(plan: Plan) -> str:
-    certificate = plan.certificate
-    assert certificate is not None
-    effort = f"{counted(certificate.probes, 'probe')}, "
-    effort += counted(certificate.simulations, "simulation")
-    if certificate.nodes:
-        effort += f", {counted(certificate.nodes, 'branch-and-bound node')}"
-    if certificate.layouts:
-        exact = certificate.witness.get("layouts_with_exact_bottleneck", 0)
-        effort = (
-            f"{counted(certificate.layouts, 'layout')} bounded, {exact} balanced exactly, "
-            f"{certificate.layouts_solved} solved, {effort}"
-        )
-    return effort
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -227,8 +110,13 @@ def _degrees(layout: Layout) -> list[str]:
 _DEGREES = ["dp", "pp", "tp", "m", "M", "schedule", "recompute"]
 
 
-def _candidates(title: str, candidates: Iterable[Candidate], width: int) -> list[RenderableType]:
-    """Runners-up or a Pareto set: a row of figures, and under it why the layout loses."""
+def _candidates(
+    title: str, candidates: Iterable[Candidate], width: int, *, by_cost: bool = False
+) -> list[RenderableType]:
+    """Runners-up or a Pareto set: a row of figures, and under it why the layout loses.
+
+    With ``by_cost`` a column has tokens/$, or GPU-seconds a step where no price is known.
+    """
     chosen = list(candidates)
     time_unit, times = ms_column([candidate.step_time_ms for candidate in chosen])
     size_unit, sizes = bytes_column([candidate.peak_memory_bytes for candidate in chosen])
@@ -237,7 +125,11 @@ def _candidates(title: str, candidates: Iterable[Candidate], width: int) -> list
         [*_degrees(candidate.layout), time, size, str(candidate.num_gpus)]
         for candidate, time, size in zip(chosen, times, sizes, strict=True)
     ]
-    head, *lines = aligned(header, rows, left=[5, 6])
+    if by_cost:
+        label, costs = _costs(chosen)
+        header.append(label)
+        rows = [[*row, cost] for row, cost in zip(rows, costs, strict=True)]
+    head, *lines = _fitted(header, rows, [5, 6], width)
     parts: list[RenderableType] = [Text(title, style="bold"), Text(f"  {head}", style="bold")]
     for candidate, line in zip(chosen, lines, strict=True):
         parts.append(Text(f"  {line}"))
@@ -246,30 +138,50 @@ def _candidates(title: str, candidates: Iterable[Candidate], width: int) -> list
     return [*parts, _BLANK]
 
 
+def _costs(candidates: Sequence[Candidate]) -> tuple[str, list[str]]:
+    """What a token costs, with the column's name."""
+    per_dollar = [candidate.tokens_per_dollar for candidate in candidates]
+    if all(value is not None for value in per_dollar):
+        return "tokens/$", [f"{value:,.0f}" for value in per_dollar]
+    seconds = [candidate.step_time_ms / 1e3 * candidate.num_gpus for candidate in candidates]
+    decimals = 0 if max(seconds, default=0.0) >= 1000 else 2
+    return "GPU-s a step", [f"{value:,.{decimals}f}" for value in seconds]
+
+
+def _fitted(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], width: int
+) -> list[str]:
+    """Lines of a table, its columns one space apart where two would not fit the width."""
+    lines = aligned(header, rows, left)
+    # Two characters are the indent.
+    if max(map(len, lines)) + 2 <= width:
+        return lines
+    return aligned(header, rows, left, gap=1)
+
+
 def _rejected(rejected: Iterable[Rejected], width: int) -> list[RenderableType]:
     """Layouts that lost, with the reason; equal details are said once, below the table."""
     rows = list(rejected)
-    time_unit, times = ms_column([row.step_time_ms for row in rows])
-    bound_unit, bounds = ms_column([row.bound_ms for row in rows])
-    header = [
-        *_DEGREES[:-1], "reason", f"step ({time_unit})", f"bound ({bound_unit})", "detail",
-    ]  # fmt: skip
+    columns = {
+        "step": ms_column([row.step_time_ms for row in rows]),
+        "bound": ms_column([row.bound_ms for row in rows]),
+        "lacks": bytes_column([row.short_bytes for row in rows]),
+    }
+    shown = {name: column for name, column in columns.items() if any(column[1])}
     details = {text: number for number, text in enumerate(dict.fromkeys(r.detail for r in rows), 1)}
-    shown = len(details) <= 9
+    header = [*_DEGREES[:-1], "reason", *(f"{name} ({unit})" for name, (unit, _) in shown.items())]
     cells = [
         [
             *_degrees(row.layout)[:-1],
-            row.reason,
-            time,
-            bound,
-            f"({details[row.detail]})" if shown else row.detail,
+            f"{row.reason} ({details[row.detail]})",
+            *(column[index] for _, column in shown.values()),
         ]
-        for row, time, bound in zip(rows, times, bounds, strict=True)
+        for index, row in enumerate(rows)
     ]
-    parts = _titled(f"Rejected layouts ({len(rows)})", aligned(header, cells, left=[5, 6, 9]))[:-1]
-    if shown:
-        for text, number in details.items():
-            parts += _lines(f"  ({number}) {text}", width, "      ", "dim")
+    lines = _fitted(header, cells, [5, 6], width)
+    parts = _titled(f"Rejected layouts ({len(rows)})", lines)[:-1]
+    for text, number in details.items():
+        parts += _lines(f"  ({number}) {text}", width, "      ", "dim")
     return [*parts, _BLANK]
 
 
@@ -289,7 +201,10 @@ def _infeasible_view(infeasible: Infeasible, width: int) -> list[RenderableType]
 
 
 def _suggestion_text(suggestion: Suggestion) -> str:
-    flags = " ".join(f"{flag} {value}".strip() for flag, value in suggestion.arguments.items())
+    flags = ", ".join(
+        f"omit {flag}" if value == "(omit)" else f"{flag} {value}".strip()
+        for flag, value in suggestion.arguments.items()
+    )
     result = ""
     if suggestion.step_time_ms is not None:
         result = f"; step time {format_ms(suggestion.step_time_ms)}"

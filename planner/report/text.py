@@ -106,8 +106,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
-    """Lines of a table, header first: columns two spaces apart, right-justified unless in ``left``.
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int], gap: int = 2
+) -> list[str]:
+    """Lines of a table, header first: ``gap`` spaces between columns that are right-justified.
+
+    Columns in ``left`` are left-justified.
 
     Examples
     --------
@@ -119,9 +123,11 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     return [
-        "  ".join(
+        (" " * gap)
+        .join(
             cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+        )
+        .rstrip()
         for row in table
     ]

@@ -38,6 +38,13 @@ def plan_of_search(
     reason = "proven" if proven else ("time_limit" if result.timed_out else "work_limit")
     space = result.space
     others = _runners_up(pricer, plan, result.ranking[1:], runners_up, objective)
+    notes = plan.notes
+    if objective is Objective.TOKENS_PER_DOLLAR and plan.tokens_per_dollar is None:
+        notes = (
+            *notes,
+            "no price was given: what is minimised is GPU-seconds a step "
+            "(--price-per-gpu-hour turns them into tokens/$)",
+        )
     front: tuple[Candidate, ...] = ()
     if pareto:
         front = tuple(
@@ -47,6 +54,7 @@ def plan_of_search(
     return plan.model_copy(
         update={
             "status": status,
+            "notes": notes,
             "bound_ms": bound_ms,
             "gap": gap,
             "bound_covers": "space",
@@ -124,22 +132,41 @@ def _candidate(plan: Plan, why: str) -> Candidate:
         peak_memory_bytes=plan.peak_memory_bytes or 0,
         num_gpus=plan.num_gpus,
         tokens_per_s=plan.tokens_per_s,
+        tokens_per_dollar=plan.tokens_per_dollar,
         why=why,
     )
 
 
 def why_slower(plan: Plan, other: Plan) -> str:
-    """In a phrase, which parts of the step cost ``other`` more than ``plan``.
+    """In a phrase, what ``other`` loses in the objective and which parts of the step cost it more.
 
-    Parts that gain back a tenth of the loss or more are named as well.
+    The parts are shares of the plan's own step time (of its GPU time, where cost is the
+    objective); those that gain back a tenth of the loss or more are named as well.
+
+    Parameters
+    ----------
+    plan
+        The winner; its ``objective`` is what the phrase leads with.
+    other
+        A layout that loses to it.
     """
-    mine, theirs = step_breakdown(plan), step_breakdown(other)
-    loss = (other.step_time_ms or 0.0) - (plan.step_time_ms or 0.0)
-    scale = plan.step_time_ms or 1.0
+    by_cost = plan.objective is Objective.TOKENS_PER_DOLLAR
+    weights = (plan.num_gpus, other.num_gpus) if by_cost else (1, 1)
+    mine = {part: weights[0] * ms for part, ms in step_breakdown(plan).items()}
+    theirs = {part: weights[1] * ms for part, ms in step_breakdown(other).items()}
+    own = (plan.step_time_ms or 0.0) * weights[0]
+    loss = (other.step_time_ms or 0.0) * weights[1] - own
+    scale = own or 1.0
+    lead = _lead(plan, other)
     if loss == 0:
-        if other.num_gpus != plan.num_gpus:
+        if lead:
+            return f"{lead}, the same step time"
+        if other.num_gpus != plan.num_gpus and not by_cost:
             return f"the same step time on {other.num_gpus} GPUs"
-        return "the same step time; loses the tie-break"
+        same = "cost a token" if by_cost else "step time"
+        return f"the same {same}; loses the tie-break"
+    named = _grown(loss, scale, "cost a token" if by_cost else "step time")
+    lead = f"{lead}, {named}" if lead else named
     differences = sorted(
         ((theirs[part] - mine[part], part) for part in mine), key=lambda item: -item[0]
     )
@@ -153,13 +180,32 @@ def why_slower(plan: Plan, other: Plan) -> str:
         for change, part in reversed(differences)
         if change < -0.1 * abs(loss)
     ][:2]
-    lead = f"{_share(loss, scale)} step time"
     text = f"{lead}: {', '.join(worse)}" if worse else lead
     return f"{text}; {', '.join(better)}" if better else text
 
 
+def _lead(plan: Plan, other: Plan) -> str:
+    """What is lost in an objective that is not the step time or its cost; empty where nothing."""
+    if plan.objective is Objective.FEWEST_GPUS and other.num_gpus != plan.num_gpus:
+        return f"{other.num_gpus} GPUs instead of {plan.num_gpus}"
+    if plan.objective is Objective.BOTTLENECK:
+        own = plan.bottleneck_ms or 0.0
+        return _grown((other.bottleneck_ms or 0.0) - own, own or 1.0, "bottleneck")
+    return ""
+
+
+def _grown(change: float, scale: float, what: str) -> str:
+    """A loss in words: in percent, or as a multiple from twice on."""
+    if change == 0:
+        return f"the same {what}"
+    if change >= scale:
+        return f"{1 + change / scale:.1f} times the {what}"
+    return f"{_share(change, scale)} {what}"
+
+
 def _share(change: float, scale: float) -> str:
-    return f"{100 * change / scale:+.2g} %" if abs(change) < scale else f"{change / scale:+.1f} x"
+    percent = 100 * change / scale
+    return f"{percent:+.2g} %" if abs(percent) < 99.5 else f"{percent:+.0f} %"
 
 
 def rejected_layouts(
@@ -177,18 +223,20 @@ def rejected_layouts(
         elif index in result.no_fit:
             short = int(result.bounds.memory_short[index])
             detail = (
-                f"all ranks together lack {short} bytes even with the most saving recompute"
+                "all ranks together lack memory even with the most saving recompute"
                 if short
                 else "no cut fits the budget of every rank under any allowed recompute"
             )
-            rows.append(Rejected(layout=layout, reason="memory", detail=detail))
+            rows.append(
+                Rejected(layout=layout, reason="memory", detail=detail, short_bytes=short or None)
+            )
         elif index in result.solved:
             found = result.solved[index]
             rows.append(
                 Rejected(
                     layout=layout,
                     reason="slower" if objective is Objective.STEP_TIME else "worse",
-                    detail=f"best cut found {ms(found.step):.6g} ms",
+                    detail="its best cut that was found loses",
                     step_time_ms=ms(found.step),
                     bound_ms=ms(found.step_bound),
                 )
