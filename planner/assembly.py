@@ -108,9 +108,18 @@ def assemble_plan(
         idle_gpus=max(0, cluster.num_gpus - layout.num_gpus) if pricer.fixed_link is None else 0,
         peak_memory_bytes=max(stage.memory_bytes for stage in stages),
         communication=_groups(priced, cuts, evaluation, stages),
+        global_batch_size=training.global_batch_size,
+        # A cut of a profile carries a length only so that formulas have one.
+        sequence_length=training.sequence_length if _knows_length(pricer) else None,
+        precision=training.precision,
+        optimizer=training.optimizer,
         origins={origin.value: share for origin, share in priced.blocks.origin_share.items()},
         notes=_notes(priced, stages),
     )
+
+
+def _knows_length(pricer: Pricer) -> bool:
+    return pricer.tail or pricer.model.is_analytic
 
 
 def unfitting_plan(pricer: Pricer, layout: Layout, cuts: Sequence[int]) -> tuple[Stage, ...]:
