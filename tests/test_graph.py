@@ -31,6 +31,14 @@ def model(*inputs: str, **fields: str) -> Model:
     return Model(name="letters", layers=layers)
 
 
+def half_frozen(frozen: int) -> Model:
+    """Two tied layers of which one is frozen."""
+    made = model("", "a", tied_to="a")
+    layers = list(made.layers)
+    layers[frozen] = layers[frozen].model_copy(update={"trainable": False})
+    return made.model_copy(update={"layers": tuple(layers)})
+
+
 def numbered(inputs: list[tuple[int, ...]]) -> Model:
     return Model(
         name="numbers",
@@ -60,6 +68,8 @@ def letters(chain: Chain) -> list[str]:
         (model("b", "a"), GraphError, ["cycle: a -> b -> a"]),
         (model("", "a", tied_to="q"), GraphError, ['"q"', "tied_to of layer b"]),
         (model("", "a", tied_to="b"), GraphError, ['"b"', "tied_to itself"]),
+        (half_frozen(0), GraphError, ['"b" is trainable', "tied_to a, which is frozen"]),
+        (half_frozen(1), GraphError, ['"b" is frozen', "tied_to a, which is trainable"]),
         (model("", "a", colocate_with="q"), PinError, ['"q"', "with of layer b"]),
         (model("", "a", colocate_with="b"), PinError, ['"b"', "with itself"]),
         (model("", "a", name="a"), GraphError, ['"a"', "layers 1 and 2 of letters"]),

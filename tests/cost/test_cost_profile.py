@@ -76,6 +76,19 @@ def test_frozen_layers_keep_no_gradient() -> None:
     assert price(profiled(row(), trainable=False)).input_gradient_ms == 2.7
 
 
+@pytest.mark.parametrize("origin", list(Origin))
+def test_a_row_is_what_it_says_and_no_better_than_what_is_done_with_it(origin: Origin) -> None:
+    order = list(Origin)
+    layer = profiled(row(origin=origin), row(microbatch_size=4))
+    assert price(layer).origin is origin
+    assert price(layer, microbatch_size=4).origin is Origin.MEASURED
+    between = price(layer, microbatch_size=2).origin
+    assert between is max(origin, Origin.INTERPOLATED, key=order.index)
+    assert price(layer, microbatch_size=8).origin is Origin.FORMULA
+    work = {"forward_ms": None, "backward_ms": None, "forward_flops": 1e9}
+    assert price(profiled(row(origin=origin, **work))).origin is Origin.FORMULA
+
+
 # --- micro-batch sizes -----------------------------------------------------------------------
 
 
@@ -156,7 +169,12 @@ def test_rows_at_a_degree_still_need_their_collectives_unless_included() -> None
     assert price(without, tp=2).tensor_parallel_ms > 0
     assert price(without, tp=2).forward_ms > 1.3
     assert price(included, tp=2).tensor_parallel_ms == 0
-    assert price(included, tp=2).origin is Origin.MEASURED
+    assert price(included, tp=2).weakest_origin is Origin.MEASURED
+    # The rest of the layer is as measured as before.
+    assert price(without, tp=2).origin is Origin.MEASURED
+    assert price(without, tp=2).weakest_origin is Origin.FORMULA
+    assert price(without, tp=2).collectives_added
+    assert not price(included, tp=2).collectives_added
 
 
 def test_the_nearest_degree_is_scaled() -> None:

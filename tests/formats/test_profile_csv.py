@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.errors import FileFormatError, GraphError, InputError, ProfileError
 from planner.formats.profile_csv import MAX_ROWS, read_profile, write_profile
-from planner.specs import BlockShape, Layer, LayerCost, Model, Precision
+from planner.specs import BlockShape, Layer, LayerCost, Model, Origin, Precision
 
 HEADER = "name,forward_ms,backward_ms,parameter_bytes,activation_bytes,output_bytes"
 ROW = "a,1,2,3,4,5"
@@ -71,12 +71,12 @@ def test_every_column_lands_in_its_field() -> None:
     header = (
         "name,type,forward_ms,backward_ms,weight_gradient_ms,parameter_bytes,activation_bytes,"
         "output_bytes,gradient_bytes,checkpoint_bytes,workspace_bytes,tp,microbatch_size,"
-        "sequence_length,device,inputs,trainable,tied_to,pin_stage,with,collectives_included"
+        "sequence_length,device,inputs,trainable,tied_to,pin_stage,with,collectives_included,origin"
     )
     model = read(
         profile(
-            "e,embedding,1,2,0.5,3,4,5,6,7,8,2,4,1024,a100,,false,h,0,h,true",
-            "h,head,1,2,0,3,4,5,,,,,,1024,,e,True,,-1,,",
+            "e,embedding,1,2,0.5,3,4,5,6,7,8,2,4,1024,a100,,false,h,0,h,true,Formula",
+            "h,head,1,2,0,3,4,5,,,,,,1024,,e,True,,-1,,,",
             header=header,
         )
     )
@@ -104,9 +104,11 @@ def test_every_column_lands_in_its_field() -> None:
                 checkpoint_bytes=7,
                 workspace_bytes=8,
                 collectives_included=True,
+                origin=Origin.FORMULA,
             ),
         ),
     )
+    assert head.costs[0].origin is Origin.MEASURED
     assert (head.inputs, head.trainable, head.pin_stage) == (("e",), True, -1)
     assert head.costs[0].gradient_bytes is None
     assert head.costs[0].weight_gradient_ms == 0.0
@@ -323,6 +325,8 @@ def test_fractions_of_a_byte_and_absurd_sizes() -> None:
         ("pin_stage", "0" * 5000, "0 is the first stage"),
         ("trainable", "yes", "true or false"),
         ("collectives_included", "1", "true or false"),
+        ("origin", "guessed", "expected measured, interpolated, calibrated or formula; leave"),
+        ("origin", "mesured", "did you mean measured?"),
         ("tied_to", "aa", "is no layer of this profile"),
         ("tied_to", "a", "is the layer itself"),
         ("with", "q", "is no layer of this profile"),
@@ -543,6 +547,7 @@ def costs(draw: st.DrawFn, timed: bool, key: tuple[int, int, int | None, str | N
         checkpoint_bytes=draw(st.none() | sizes),
         workspace_bytes=draw(st.just(0) | sizes),
         collectives_included=draw(st.booleans()),
+        origin=draw(st.sampled_from(Origin)),
         **work,
     )
 
@@ -606,6 +611,13 @@ def test_columns_that_say_nothing_are_not_written() -> None:
     assert written(read(profile("a,1,2,3,4,5", "b,1,2,3,4,5"))).splitlines()[0] == (
         "name,type,forward_ms,backward_ms,parameter_bytes,activation_bytes,output_bytes"
     )
+
+
+def test_origins_are_written_where_some_row_is_not_measured() -> None:
+    text = written(read(profile("a,1,2,3,4,5,", "b,1,2,3,4,5,formula", header=f"{HEADER},origin")))
+    assert [line.rsplit(",", 1)[1] for line in text.splitlines()] == [
+        "origin", "measured", "formula",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["a;b", " a", "a\nb"])

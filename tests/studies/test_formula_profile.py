@@ -6,6 +6,7 @@ import pytest
 
 from planner import api
 from planner.errors import InputError, LayoutError
+from planner.specs import Cluster, Origin
 from planner.studies.profiles import formula_profile
 
 
@@ -28,6 +29,19 @@ def test_rows_for_every_degree_and_size() -> None:
     assert one.forward_ms is not None
     assert four.forward_ms is not None
     assert one.forward_ms <= four.forward_ms <= 4 * one.forward_ms
+
+
+def test_formulas_are_not_called_measured() -> None:
+    model, cluster = api.load_model("gpt2"), api.load_cluster("dgx-h100:1")
+
+    def origins(cluster: Cluster) -> set[Origin]:
+        profile = formula_profile(model, cluster, tensor_degrees=(1, 2))
+        return {row.origin for layer in profile.layers for row in layer.costs}
+
+    assert origins(cluster) == {Origin.FORMULA}
+    fitted = cluster.gpu.calibration.model_copy(update={"origin": Origin.CALIBRATED})
+    gpu = cluster.gpu.model_copy(update={"calibration": fitted})
+    assert origins(cluster.model_copy(update={"gpu": gpu})) == {Origin.CALIBRATED}
 
 
 def test_parameters_of_a_gpt2_block() -> None:
