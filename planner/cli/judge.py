@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["evaluate_command", "explain_command"]
 
 
-def _read(source: str, global_batch: int | None) -> Plan:
+def _read(source: str, model: str | None, global_batch: int | None) -> Plan:
     """A plan file or a sketch, whose micro-batches may follow from the global batch."""
     from planner.formats.plan_file import complete_sketch, read_plan
 
     plan = read_plan(source, stdin=sys.stdin)
-    if plan.inputs or plan.status in (Status.INFEASIBLE, Status.UNKNOWN):
+    named = model or plan.model
+    if plan.inputs or not named or plan.status in (Status.INFEASIBLE, Status.UNKNOWN):
         return plan
     try:
         return complete_sketch(plan, global_batch)
@@ -123,7 +124,7 @@ def evaluate_command(
     from planner import api
 
     check_output(output)
-    plan = _read(source, global_batch)
+    plan = _read(source, model, global_batch)
     with _question(source, plan, model, cluster):
         training = _training(plan, model, global_batch, seq_len)
         verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
@@ -184,7 +185,7 @@ def explain_command(
     """Explain a plan file."""
     from planner import api
 
-    plan = _read(source, global_batch)
+    plan = _read(source, model, global_batch)
     with _question(source, plan, model, cluster):
         training = _training(plan, model, global_batch, seq_len)
         explanation = api.explain(plan, model=model, cluster=cluster, training=training)

@@ -159,7 +159,7 @@ def test_sources_that_are_no_model(planner: Command) -> None:
         (["--stages=-1"], ["--stages", '"-1"']),
         (["--microbatches", "0"], ["--microbatches", '"0"']),
         (["--objective", "speed"], ["--objective", "speed", "step-time"]),
-        (["--objective", "fewest-gpus"], ["fewest-gpus", "bottleneck or step-time"]),
+        (["--objective", "fewest-gpus"], ["fewest-gpus", "'bottleneck', 'step-time'"]),
         (["--schedule", "1f2b"], ["1f2b", "1f1b"]),
         (["--schedule", "zb-h1"], ["zb-h1", "does not simulate", "1f1b"]),
         (["--schedule", "1f1b,gpipe"], ["not one schedule"]),
