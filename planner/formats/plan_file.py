@@ -110,7 +110,7 @@ def complete_sketch(plan: Plan, global_batch_size: int | None) -> Plan:
     Raises
     ------
     LayoutError
-        dp x microbatch_size does not divide the global batch.
+        dp x microbatch_size does not divide the global batch, or a degree is below 1.
     PlanFileError
         No global batch either.
     """
@@ -122,14 +122,17 @@ def complete_sketch(plan: Plan, global_batch_size: int | None) -> Plan:
             "does not say how many micro-batches a step has",
             fix="give layout.num_microbatches, or --global-batch",
         )
+    for name in ("dp", "microbatch_size"):
+        if getattr(layout, name) < 1:
+            raise LayoutError(f"layout.{name} is {getattr(layout, name)}", expected="at least 1")
     samples = layout.dp * layout.microbatch_size
-    if samples < 1 or global_batch_size % samples:
-        low = global_batch_size // samples * samples if samples > 0 else 0
+    if global_batch_size % samples:
+        low = global_batch_size // samples * samples
         near = ", ".join(str(batch) for batch in (low, low + samples) if batch > 0)
         raise LayoutError(
             f"global batch {global_batch_size} is no multiple of dp={layout.dp} x "
             f"microbatch_size={layout.microbatch_size}",
-            expected=f"a multiple, as {near}" if samples > 0 else "degrees >= 1",
+            expected=f"a multiple, as {near}",
         )
     counted = layout.model_copy(update={"num_microbatches": global_batch_size // samples})
     return plan.model_copy(update={"layout": counted})
