@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from planner.errors import InputError, PlanFileError
 from planner.explain import explain_plan, partition_misfit, plan_misfit
 from planner.formats.cluster_file import read_cluster
 from planner.formats.models import read_model
-from planner.formats.plan_file import read_plan
+from planner.formats.plan_file import complete_sketch, plain_problem, read_plan
 from planner.plans import Explanation, Layout, Plan, Status, Termination
 from planner.search.answer import plan_of_search
 from planner.search.fewer import fewer_gpus_notes
@@ -162,6 +162,8 @@ def plan(
     wanted = _choice(Objective, objective, "objective")
     if wanted in (Objective.TOKENS_PER_DOLLAR, Objective.FEWEST_GPUS):
         options.setdefault("allow_fewer", True)
+    if wanted is Objective.FEWEST_GPUS and not options["allow_fewer"]:
+        raise InputError("the objective fewest-gpus leaves GPUs idle", fix="omit allow_fewer=False")
     model_spec = load_model(model) if isinstance(model, str) else model
     cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
     length = sequence_length or model_spec.sequence_length
@@ -225,7 +227,8 @@ def plan(
     if not training.allow_fewer and not limits.passed():
         step = result.ranking[0].step
         notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, step, limits))
-    return answer.model_copy(update={"inputs": inputs, "notes": notes})
+    said = {"inputs": inputs, "notes": notes, "sequence_length_assumed": sequence_length is None}
+    return answer.model_copy(update=said)
 
 
 def partition(
@@ -333,6 +336,7 @@ def evaluate(
     pricer, default_layout = _question_of(subject, model, cluster, training)
     if default_layout is not None and "layout" not in subject.model_fields_set:
         subject = subject.model_copy(update={"layout": default_layout})
+    subject = complete_sketch(subject, pricer.training.global_batch_size)
     if not subject.stages:
         found = solve_partition(pricer, subject.layout, subject.objective, SearchLimits())
         if found is None:
@@ -437,10 +441,8 @@ def _stored(kind: type[Stored], inputs: dict[str, str], key: str) -> Stored:
     except KeyError:
         raise PlanFileError(f"inputs.{key} is missing", fix="make the plan again") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise PlanFileError(
-            f"inputs.{key}{'.' + place if place else ''}: {first['msg']}", fix="make the plan again"
+            f"inputs.{key}: {plain_problem(error)}", fix="make the plan again"
         ) from None
 
 
@@ -504,8 +506,4 @@ def _spec(kind: type[Spec], **fields: Any) -> Spec:
 
 
 def _bad_option(error: ValidationError) -> InputError:
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    given: Sequence[object] | object = first.get("input")
-    shown = given if isinstance(given, (str, int, float)) else None
-    return InputError(f"option {place}: {first['msg']}", value=shown)
+    return InputError(f"option {plain_problem(error)}")

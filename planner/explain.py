@@ -131,7 +131,7 @@ def _partition_changes(
     if setup.memory_bytes is not None and shortfall is not None:
         need = setup.memory_bytes + shortfall.short_bytes
         yield (
-            f"raise the memory limit to {format_bytes(need)} ({need} bytes)",
+            f"raise the memory limit to {_exact(need)}",
             {"--memory": f"{need}B"},
             changed(memory_bytes=need),
         )
@@ -336,7 +336,7 @@ def _infeasible(
         constraint="memory",
         message=(
             f"out of memory: the closest cut of {layout.short()} still lacks "
-            f"{format_bytes(shortfall.short_bytes)} ({shortfall.short_bytes} bytes) on rank "
+            f"{_exact(shortfall.short_bytes)} on rank "
             f"{shortfall.stage}, which holds {held} and needs "
             f"{format_bytes(budget + shortfall.short_bytes)} of {format_bytes(budget)}"
         ),
@@ -344,3 +344,9 @@ def _infeasible(
         short_bytes=shortfall.short_bytes,
         suggestions=suggestions,
     )
+
+
+def _exact(size_bytes: int) -> str:
+    """A size to read, and to the byte where that says more."""
+    text = format_bytes(size_bytes)
+    return text if size_bytes < 1024 else f"{text} ({size_bytes} bytes)"

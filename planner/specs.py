@@ -10,7 +10,7 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 __all__ = [
     "BlockShape",
@@ -386,6 +386,11 @@ class Cluster(Frozen):
 # --- the training set-up ---------------------------------------------------------------------
 
 
+def _one_or_more(value: object) -> object:
+    """Let one choice, or a comma list in a string, stand for a tuple of choices."""
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
 class Pins(Frozen):
     """Degrees fixed by the caller; None is searched."""
 
@@ -408,11 +413,15 @@ class Training(Frozen):
     """Shard the non-tensor-parallel activations over tensor-parallel ranks; needs tp > 1."""
     flash_attention: bool = True
     overlap_gradient_reduction: bool = True
-    schedules: Annotated[tuple[Schedule, ...], Field(min_length=1)] = (
+    schedules: Annotated[
+        tuple[Schedule, ...], Field(min_length=1), BeforeValidator(_one_or_more)
+    ] = (
         Schedule.ONE_F_ONE_B,
         Schedule.GPIPE,
     )
-    recompute: Annotated[tuple[Recompute, ...], Field(min_length=1)] = (
+    recompute: Annotated[
+        tuple[Recompute, ...], Field(min_length=1), BeforeValidator(_one_or_more)
+    ] = (
         Recompute.NONE,
         Recompute.SELECTIVE,
         Recompute.FULL,
@@ -448,7 +457,9 @@ class PartitionSetup(Frozen):
     """None: the profile's own."""
     optimizer: Literal["adam", "sgd", "none"] = "adam"
     sequence_parallel: bool = True
-    recompute: Annotated[tuple[Recompute, ...], Field(min_length=1)] = (
+    recompute: Annotated[
+        tuple[Recompute, ...], Field(min_length=1), BeforeValidator(_one_or_more)
+    ] = (
         Recompute.NONE,
         Recompute.SELECTIVE,
         Recompute.FULL,

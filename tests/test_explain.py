@@ -142,7 +142,8 @@ def test_missing_bytes_are_exact_and_suggestions_work():
         lacks = [stage.memory_bytes - stage.budget_bytes for stage in plan.stages]
         assert max(lacks) == lacks[why.rank] == why.short_bytes
         assert plan.stages[why.rank].verdict.value == "out_of_memory"
-        assert f"({why.short_bytes} bytes) on rank {why.rank}" in why.message
+        unit = "B" if why.short_bytes < 1024 else "bytes)"
+        assert f"{why.short_bytes} {unit} on rank {why.rank}" in why.message
         assert why.suggestions
         for suggestion in why.suggestions:
             assert suggestion.verified
