@@ -158,7 +158,10 @@ class Pricer:
         if self.fixed_link is not None or self.cluster.num_gpus > 1:
             # A makespan holds each edge a few times; the widest one stands for all.
             slowest = max((link.tier for link in self.cluster.links), key=list(Tier).index)
-            total += 4 * self.transfer_ms(max(sizes), slowest)
+            widest_ms = self.transfer_ms(max(sizes), slowest)
+            total += 4 * widest_ms
+            if not typed and not derived:
+                derived = [widest_ms]  # layers that cost nothing leave the edges to decide
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
     def _reference_degrees(self) -> tuple[int, int]:
