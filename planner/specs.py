@@ -49,7 +49,8 @@ class Frozen(BaseModel):
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 """Counts beyond a billion are typing errors, and would not fit exact 64-bit arithmetic."""
-Bytes = Annotated[int, Field(ge=0, le=2**60)]
+Bytes = Annotated[int, Field(ge=0, le=2**50)]
+"""Sizes beyond a pebibyte are typing errors too."""
 PositiveBytes = Annotated[int, Field(ge=1, le=2**60)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -19,7 +19,7 @@ from planner.cost.layers import LayerPrice, price_layer, weakest
 from planner.cost.pins import StageWindows, stage_windows
 from planner.cost.quantum import Quantum, choose_quantum
 from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
-from planner.cost.tables import BlockTable, FixedLink, StateTable
+from planner.cost.tables import BlockTable, FixedLink, StateTable, refuse_overflow
 from planner.graph import Chain
 from planner.plans import Layout
 from planner.specs import Cluster, Layer, Model, Origin, Tier, Training
@@ -44,6 +44,8 @@ class Pricer:
         Whether gradient reduction, optimizer and per-step overhead are priced.
     repeats
         Upper bound of micro-batches plus stages, for the choice of the time quantum.
+    reference
+        (tp, micro-batch size) that will be asked for, where only one will.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Pricer:
         fixed_link: FixedLink | None = None,
         tail: bool = True,
         repeats: int | None = None,
+        reference: tuple[int, int] | None = None,
     ) -> None:
         self.model = model
         self.chain = chain
@@ -63,6 +66,7 @@ class Pricer:
         self.training = training
         self.fixed_link = fixed_link
         self.tail = tail
+        self._reference = reference
         self._repeats = repeats or training.global_batch_size + 2 * len(chain.blocks)
         self._block_of = {
             layer: block for block, members in enumerate(chain.blocks) for layer in members
@@ -130,44 +134,46 @@ class Pricer:
     @cached_property
     def quantum(self) -> Quantum:
         """The time unit of the whole question."""
-        typed: list[float] = []
-        total = 0.0
-        for layer in self.model.layers:
-            row_totals = [0.0]
-            for row in layer.costs:
-                times = (row.forward_ms, row.backward_ms, row.weight_gradient_ms)
-                typed.extend(time for time in times if time)
-                row_totals.append((row.forward_ms or 0.0) + (row.backward_ms or 0.0))
-            total += max(row_totals)
+        rows = [row for layer in self.model.layers for row in layer.costs]
+        typed = [
+            time
+            for row in rows
+            for time in (row.forward_ms, row.backward_ms, row.weight_gradient_ms)
+            if time
+        ]
         if self.fixed_link is not None and self.fixed_link.latency_ms:
             typed.append(self.fixed_link.latency_ms)
-        rows = [row for layer in self.model.layers for row in layer.costs]
-        derived: list[float] = []
-        sizes = [row.output_bytes for row in rows]
-        if any(not layer.costs for layer in self.model.layers) or any(
-            row.forward_ms is None for row in rows
-        ):
-            prices = self.layer_prices(*self._reference_degrees())
-            derived = [
-                value
-                for price in prices
-                for value in (price.forward_ms, price.input_gradient_ms, price.weight_gradient_ms)
-            ]
-            total = max(total, sum(derived))
-            sizes += [price.output_bytes for price in prices]
+        prices = self.layer_prices(*self._reference_degrees())
+        derived = [
+            value
+            for price in prices
+            for value in (price.forward_ms, price.input_gradient_ms, price.weight_gradient_ms)
+        ]
+        total = sum(derived)
         if self.fixed_link is not None or self.cluster.num_gpus > 1:
             # A makespan holds each edge a few times; the widest one stands for all.
             slowest = max((link.tier for link in self.cluster.links), key=list(Tier).index)
-            widest_ms = self.transfer_ms(max(sizes), slowest)
+            widest_ms = self.transfer_ms(max(price.output_bytes for price in prices), slowest)
             total += 4 * widest_ms
-            if not typed and not derived:
+            if not any(derived):
                 derived = [widest_ms]  # layers that cost nothing leave the edges to decide
+        if all(row.forward_ms is not None for row in rows) and not self.model.is_analytic:
+            measured = self._reference_degrees() == self._smallest_row()
+            derived = [] if measured and typed else derived
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
     def _reference_degrees(self) -> tuple[int, int]:
+        """(tp, micro-batch size) whose prices set the scale of times."""
+        if self._reference is not None:
+            return self._reference
+        if self.model.is_analytic:
+            return (self.training.pins.tp or 1, self.training.pins.microbatch_size or 1)
+        return self._smallest_row()
+
+    def _smallest_row(self) -> tuple[int, int]:
         rows = [row for layer in self.model.layers for row in layer.costs]
         if not rows:
-            return (self.training.pins.tp or 1, self.training.pins.microbatch_size or 1)
+            return (1, 1)
         return (min(row.tp for row in rows), min(row.microbatch_size for row in rows))
 
     def block_table(self, tp: int, microbatch_size: int) -> BlockTable:
@@ -451,6 +457,8 @@ class Pricer:
         else:
             edge_forward = edge_backward = np.zeros((1, len(self.chain.blocks) + 1), np.int64)
         windows = self.windows(layout.pp)
+        in_flight = in_flight_microbatches(layout.schedule, layout.pp, layout.num_microbatches)
+        refuse_overflow(self.model, self.chain, blocks, states, max(in_flight))
         return ChainProblem(
             block_names=self.chain.names,
             num_stages=layout.pp,
@@ -476,10 +484,7 @@ class Pricer:
             transient_full_bytes=blocks.transient_full_bytes,
             buffer_bytes=blocks.buffer_bytes,
             tied=states.tied,
-            in_flight=np.array(
-                in_flight_microbatches(layout.schedule, layout.pp, layout.num_microbatches),
-                np.int64,
-            ),
+            in_flight=np.array(in_flight, np.int64),
             budget_bytes=np.full(layout.pp, self.cluster.budget_bytes, np.int64),
             legal_cut=windows.legal_cut,
             stage_low=windows.stage_low,

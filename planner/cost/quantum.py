@@ -19,6 +19,8 @@ __all__ = ["Quantum", "choose_quantum"]
 
 _RELATIVE_DIGITS = 11
 """Derived times resolve 11 digits of the largest layer: 1 ns or finer up to 100-second layers."""
+_TYPED = 12
+"""Significant digits up to which a typed time is kept exactly."""
 _LARGEST = Decimal(2) ** 61
 
 
@@ -51,7 +53,14 @@ class Quantum:
             if found is None:
                 found = known[time_ms] = self.quanta(time_ms)
             values.append(found)
-        return np.array(values, dtype=np.int64)
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            raise InputError(
+                f"a time of {float(max(values)) * 10.0**self.exponent:.3g} ms is more than 64-bit "
+                "arithmetic holds",
+                fix="check the sizes, rates and micro-batch size",
+            ) from None
 
     def ms(self, quanta: int) -> float:
         """Milliseconds of a number of quanta, correctly rounded."""
@@ -88,8 +97,12 @@ def choose_quantum(
     >>> str(choose_quantum([1e-6, 5e-6, 2e-6], [], total_ms=8e-6, repeats=8))
     '0.00000000000000001'
     """
-    typed = [Decimal(f"{value:.15g}") for value in set(typed_ms) if value]
+    decimals = [Decimal(f"{value:.15g}") for value in set(typed_ms) if value]
     derived = [Decimal(f"{value:.15g}") for value in set(derived_ms) if value]
+    # A measurement printed in full (5.1234567890123455) is no exact decimal to be kept: it is
+    # rounded like a derived time.
+    typed = [value for value in decimals if len(value.normalize().as_tuple().digits) <= _TYPED]
+    derived += [value for value in decimals if len(value.normalize().as_tuple().digits) > _TYPED]
     if not typed and not derived:
         return Quantum(-6)
     largest = max([*typed, *derived])
@@ -102,9 +115,9 @@ def choose_quantum(
     if exponent > finest_typed:
         raise InputError(
             "times span too many digits for exact 64-bit arithmetic",
-            value=f"largest {largest} ms, finest digit 1e{finest_typed} ms, {repeats} repeats",
+            value=f"largest {largest:.3g} ms, finest digit 1e{finest_typed} ms, {repeats} repeats",
             expected="fewer digits",
-            fix=f"round the times to {format(Decimal(1).scaleb(exponent), 'f')} ms",
+            fix=f"round the times to 1e{exponent} ms",
         )
     return Quantum(exponent)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
 from planner.cost.tables import FixedLink
 from planner.errors import InputError, LayoutError, ProfileError
@@ -94,6 +95,14 @@ def partition_question(
     microbatch_size = setup.microbatch_size or min((row.microbatch_size for row in rows), default=1)
     lengths = [row.sequence_length for row in rows if row.sequence_length is not None]
     sequence = setup.sequence_length or model.sequence_length or min(lengths, default=1)
+    if setup.num_microbatches * microbatch_size > 10**9:
+        raise LayoutError(
+            f"{setup.num_microbatches} micro-batches of {microbatch_size} samples are too many",
+            expected="at most a billion samples a step",
+        )
+    conflict = tensor_parallel_conflict(model, setup.tp) if setup.tp > 1 else None
+    if conflict:
+        raise LayoutError(f"tp={setup.tp}: {conflict}")
     training = Training(
         global_batch_size=setup.num_microbatches * microbatch_size,
         sequence_length=sequence,
@@ -120,6 +129,7 @@ def partition_question(
         fixed_link=FixedLink(setup.bandwidth_bytes_per_s, setup.latency_ms),
         tail=False,
         repeats=setup.num_microbatches + 2 * setup.num_stages,
+        reference=(setup.tp, microbatch_size),
     )
     return pricer, layout
 

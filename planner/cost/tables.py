@@ -10,9 +10,14 @@ from numpy.typing import NDArray
 
 from planner.cost.memory import StateBytes
 from planner.cost.stage_table import TiedPair
-from planner.specs import Origin
+from planner.errors import InputError
+from planner.graph import Chain
+from planner.specs import Model, Origin
 
-__all__ = ["BlockTable", "FixedLink", "StateTable"]
+__all__ = ["BlockTable", "FixedLink", "StateTable", "refuse_overflow"]
+
+MOST_BYTES = 2.0**60
+"""Bytes a model may need in all; sums of a few such numbers still fit 64 bits."""
 
 I64 = NDArray[np.int64]
 
@@ -92,3 +97,29 @@ class StateTable:
     def static_bytes(self) -> I64:
         """Parameters, gradients and optimizer state."""
         return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
+
+
+def refuse_overflow(
+    model: Model, chain: Chain, blocks: BlockTable, states: StateTable, depth: int
+) -> None:
+    """Refuse sizes whose sums 64-bit arithmetic cannot hold.
+
+    Parameters
+    ----------
+    depth
+        Micro-batches in flight on the rank that holds the most.
+
+    Raises
+    ------
+    InputError
+        A rank that held all blocks would need ``MOST_BYTES`` or more; names the largest block.
+    """
+    kept = np.maximum(blocks.kept_bytes, blocks.kept_selective_bytes).astype(float)
+    need = states.static_bytes.astype(float) + depth * kept
+    if need.sum() < MOST_BYTES:
+        return
+    raise InputError(
+        f"{model.name} needs {need.sum():.3g} bytes with {depth} micro-batches in flight, more "
+        "than 64-bit arithmetic holds",
+        fix=f"check the sizes of layer {chain.names[int(np.argmax(need))]}",
+    )

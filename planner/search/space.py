@@ -90,6 +90,9 @@ def enumerate_layouts(
     columns: list[I64] = []
     for tp in tensor_degrees:
         pairs = _data_and_pipeline(gpus, tp, max_stages, batch_divisors, training)
+        if cluster.nvlink_domain % tp and not training.allow_cross_domain:
+            # Groups would straddle domains unless all ranks share the first one.
+            pairs = pairs[pairs[:, 0] * pairs[:, 1] * tp <= cluster.nvlink_domain]
         if not len(pairs):
             continue
         per_replica = batch // pairs[:, 0]
@@ -163,6 +166,13 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
             raise LayoutError(
                 f"tp={pins.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs",
                 fix=f"use tp <= {cluster.nvlink_domain} or --allow-cross-domain",
+            )
+        straddles = gpus > cluster.nvlink_domain and cluster.nvlink_domain % pins.tp
+        if straddles and not training.allow_cross_domain and not training.allow_fewer:
+            raise LayoutError(
+                f"tp={pins.tp} does not divide the nvlink domain of {cluster.nvlink_domain} GPUs, "
+                "so its groups would straddle domains",
+                fix="use a divisor or --allow-cross-domain",
             )
         conflict = tensor_parallel_conflict(model, pins.tp)
         if conflict:
