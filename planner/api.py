@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -18,13 +18,14 @@ from planner.explain import explain_plan, partition_misfit, plan_misfit
 from planner.formats.cluster_file import read_cluster
 from planner.formats.models import read_model
 from planner.formats.plan_file import complete_sketch, plain_problem, read_plan
-from planner.plans import Explanation, Layout, Plan, Status, Termination
+from planner.plans import Candidate, Explanation, Layout, Plan, Status, Termination
 from planner.search.answer import plan_of_search
 from planner.search.fewer import fewer_gpus_notes
 from planner.search.pareto import pareto_candidates
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import enumerate_layouts
+from planner.search.workers import worker_pool
 from planner.specs import (
     Cluster,
     Limits,
@@ -137,7 +138,8 @@ def plan(
     time_limit_s, work_limit
         Wall clock, and branch-and-bound nodes a layout (deterministic).
     workers, executor
-        Processes of a pool, or an executor to use; neither changes the answer.
+        Processes of a pool (no more than there are cores), or an executor to use; neither
+        changes the answer.
     options
         Further fields of :class:`planner.specs.Training` (``precision``, ``recompute``, ...).
 
@@ -151,6 +153,8 @@ def plan(
     ------
     InputError
         Input that cannot be used.
+    PlannerError
+        A worker process was killed from outside.
 
     Examples
     --------
@@ -188,8 +192,8 @@ def plan(
         "planner_version": planner_version(),
     }
     space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
-    own_pool = ProcessPoolExecutor(workers) if workers > 1 and executor is None else None
-    try:
+    front: tuple[Candidate, ...] = ()
+    with worker_pool(workers if executor is None else 1) as own_pool:
         result = search_layouts(
             pricer,
             space,
@@ -199,15 +203,14 @@ def plan(
             executor=executor or own_pool,
             progress=progress,
         )
-    finally:
-        if own_pool is not None:
-            own_pool.shutdown(cancel_futures=True)
+        if pareto and result.ranking:
+            front = pareto_candidates(pricer, space, limits, executor or own_pool)
     if not result.ranking:
         if result.timed_out:
             return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
         if result.pin_errors and not result.no_fit:
             raise InputError(next(iter(result.pin_errors.values())))
-        why, layout, stages = plan_misfit(model_spec, cluster_spec, training, pricer, space)
+        why, layout, stages = plan_misfit(model_spec, cluster_spec, training, pricer, space, limits)
         return Plan(
             status=Status.INFEASIBLE,
             objective=wanted,
@@ -221,7 +224,6 @@ def plan(
         )
     answer = plan_of_search(pricer, result, wanted, runners_up=runners_up, rejected=rejected)
     if pareto:
-        front = pareto_candidates(pricer, space, limits, executor)
         answer = answer.model_copy(update={"pareto": front})
     notes = answer.notes
     if not training.allow_fewer and not limits.passed():
@@ -292,7 +294,7 @@ def partition(
         layout = partition_question(model_spec, setup, cluster_spec)[1]
         if limits.passed():
             return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
-        why, held = partition_misfit(model_spec, setup, cluster_spec, wanted)
+        why, held = partition_misfit(model_spec, setup, cluster_spec, wanted, limits)
         return Plan(
             status=Status.INFEASIBLE,
             objective=wanted,

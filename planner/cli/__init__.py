@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 __all__ = ["main"]
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""What a write to standard output can fail with; reads and files have errors of their own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,10 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ------
     SystemExit
         Always. Status: 0 done, 1 internal error, 2 bad usage or input, 3 infeasible, 4 deadline
-        passed without a plan.
+        passed without a plan, 130 interrupted, 143 terminated.
     """
+    _open_missing_streams()
+    with _signals_raise():
+        sys.exit(_status(arguments))
+
+
+def _status(arguments: Sequence[str] | None) -> int:
     from planner.cli.app import app
-    from planner.errors import InputError
+    from planner.errors import PlannerError
 
     try:
         status = app(
@@ -32,35 +45,101 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prog_name="planner",
             standalone_mode=False,
         )
-    except InputError as error:
+        sys.stdout.flush()
+    except PlannerError as error:
         _say(f"error: {error}")
-        sys.exit(error.exit_status)
+        return error.exit_status
     except BrokenPipeError:
         # The reader of our output (head, less) went away: not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _drop_stdout()
+        return 0
+    except _Signalled as left:
+        if left.status == 128 + signal.SIGINT:
+            _say("interrupted")
+        return left.status
+    except SystemExit as left:
+        # The libraries that print the help turn a reader who went away into a failure.
+        if isinstance(left.__context__, BrokenPipeError):
+            _drop_stdout()
+            return 0
+        raise
     except KeyboardInterrupt:
         _say("interrupted")
-        sys.exit(130)
+        return 130
     except Exception as error:
         if hasattr(error, "format_message"):
-            sys.exit(_usage(error, sys.argv[1:] if arguments is None else arguments))
+            return _usage(error, sys.argv[1:] if arguments is None else arguments)
         if type(error).__name__ == "Abort":
             _say("interrupted")
-            sys.exit(130)
+            return 130
+        if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+            _drop_stdout()
+            _say(f"error: standard output cannot be written: {error.strerror}")
+            return 1
         if os.environ.get("PLANNER_DEBUG"):
             raise
         _say(
             f"internal error: {type(error).__name__}: {error} "
             "(set PLANNER_DEBUG=1 for the traceback, and please report it)"
         )
-        sys.exit(1)
-    sys.exit(status if isinstance(status, int) else 0)
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+class _Signalled(SystemExit):
+    """The process was asked to end; what is open is closed and cleaned up on the way out."""
+
+    def __init__(self, number: int) -> None:
+        self.status = 128 + number
+        super().__init__(self.status)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGINT and SIGTERM end a run like an error does, unless the caller handles them."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.getsignal(number) for number in usual}
+    ours = []
+    for number, handler in usual.items():
+        if before[number] == handler:
+            # Only the main thread may set handlers.
+            with suppress(ValueError):
+                signal.signal(number, _leave)
+                ours.append(number)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    # A second signal (timeout and shells send several) must not cut the clean-up short.
+    signal.signal(number, signal.SIG_IGN)
+    raise _Signalled(number)
+
+
+def _open_missing_streams() -> None:
+    """Streams that the caller closed lead nowhere, and leave their numbers to no other file."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _drop_stdout() -> None:
+    """What is still buffered for standard output goes nowhere, or leaving would fail on it."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
     """One line on stderr, also where a message of another library has several."""
-    print(" ".join(text.split()), file=sys.stderr)
+    with suppress(OSError):
+        print(" ".join(text.split()), file=sys.stderr)
 
 
 def _usage(error: Exception, arguments: Sequence[str]) -> int:

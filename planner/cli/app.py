@@ -138,17 +138,20 @@ def plan(
     ] = False,
     time_limit: TimeLimitOption = None,
     work_limit: WorkLimitOption = None,
-    workers: Annotated[int, typer.Option(min=1, max=1024, help="Worker processes.")] = 1,
+    workers: Annotated[
+        int,
+        typer.Option(min=1, max=1024, help="Worker processes; no more than there are cores."),
+    ] = 1,
     format: FormatOption = Format.TABLE,
     output: OutputOption = None,
 ) -> None:
     """Find the best layout of a model on a cluster, and prove it."""
     from planner import api
-    from planner.cli.output import check_output, finish, naming, read_model_argument
+    from planner.cli.output import check_output, finish, naming, read_model_argument, shown_name
     from planner.cli.progress import Progress
     from planner.errors import InputError
 
-    check_output(output)
+    check_output(output, inputs=(model, cluster))
     model_spec = read_model_argument(model, precision=precision, sequence_length=seq_len)
     cluster_spec = api.load_cluster(cluster)
     changes: dict[str, object] = {}
@@ -198,7 +201,7 @@ def plan(
             allow_cross_domain=allow_cross_domain,
             **options,
         )
-    inputs = {**answer.inputs, "model": model, "cluster": cluster}
+    inputs = {**answer.inputs, "model": shown_name(model), "cluster": shown_name(cluster)}
     assumed = seq_len is None and answer.sequence_length is not None
     said = {"inputs": inputs, "sequence_length_assumed": assumed}
     finish(answer.model_copy(update=said), format, output)
@@ -245,11 +248,11 @@ def partition(
 ) -> None:
     """Cut a model into pipeline stages with the smallest bottleneck or step time."""
     from planner import api
-    from planner.cli.output import check_output, finish, naming, read_model_argument
+    from planner.cli.output import check_output, finish, naming, read_model_argument, shown_name
     from planner.cli.progress import Progress
     from planner.errors import InputError
 
-    check_output(output)
+    check_output(output, inputs=(profile, cluster))
     schedules = parse_schedules(schedule)
     if len(schedules) > 1:
         raise InputError("is not one schedule", value=schedule, expected="1f1b or gpipe")
@@ -279,7 +282,9 @@ def partition(
             sends=sends,
             **options,
         )
-    inputs = {**answer.inputs, "model": profile}
+    inputs = {**answer.inputs, "model": shown_name(profile)}
+    if cluster is not None:
+        inputs["cluster"] = shown_name(cluster)
     finish(answer.model_copy(update={"inputs": inputs}), format, output)
 
 

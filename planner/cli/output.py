@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ __all__ = [
     "naming",
     "print_view",
     "read_model_argument",
+    "shown_name",
     "warn",
     "warnings_on_stderr",
     "write_text",
@@ -40,7 +42,8 @@ _NARROWEST, _WIDEST = 60, 1000
 
 def warn(note: str) -> None:
     """A warning line on stderr, so that standard output stays what was asked for."""
-    print(f"warning: {note}", file=sys.stderr)
+    with suppress(OSError):
+        print(f"warning: {note}", file=sys.stderr)
 
 
 @contextmanager
@@ -97,6 +100,8 @@ def read_model_argument(
     )
     for note in notes:
         warn(note)
+    if shown_name(model.name) != model.name:
+        return model.model_copy(update={"name": shown_name(model.name)})
     return model
 
 
@@ -155,31 +160,71 @@ def _reader_may_leave() -> Iterator[None]:
 # --- files -------------------------------------------------------------------------------------
 
 
-def check_output(path: str | None) -> None:
+def check_output(path: str | None, inputs: Sequence[str | None] = ()) -> None:
     """Refuse an output file that cannot be written before hours of solving, not after.
+
+    Parameters
+    ----------
+    path
+        The file to write; None and ``-`` are none.
+    inputs
+        What is read: names of files among others, none of which may be overwritten.
 
     Raises
     ------
     InputError
-        The folder does not exist or is none, or the path is a folder.
+        The folder does not exist or is none, the path is a folder or an input, or the system
+        refuses the name.
     """
     if path is None or path == "-":
         return
-    target = Path(path)
-    if target.is_dir():
+    found = _stat(path)
+    if found is not None and stat.S_ISDIR(found.st_mode):
         raise InputError("is a folder", file=path, expected="a file to write", fix="name the file")
-    if not target.parent.is_dir():
+    if _in_place(path, found):
+        return
+    for name in inputs:
+        if name is not None and name != "-" and _same_file(path, name):
+            raise InputError("is an input as well", file=path, fix="write to another file")
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
         raise InputError(
             "cannot be written: its folder does not exist",
             file=path,
-            fix=f"make the folder {target.parent} first",
+            fix=f"make the folder {Path(path).parent} first",
         )
-    if not os.access(target.parent, os.W_OK):
+    if not os.access(folder, os.W_OK):
         raise InputError("cannot be written: its folder is read-only", file=path)
 
 
+def _stat(path: str) -> os.stat_result | None:
+    """What is known about an output file; None where there is none yet."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=path) from None
+    except ValueError:
+        raise InputError("is no file name", value=path) from None
+
+
+def _in_place(path: str, found: os.stat_result | None) -> bool:
+    """Whether a path is written to as it is: a device or a pipe cannot be replaced."""
+    if found is None:
+        return False
+    return not stat.S_ISREG(found.st_mode) or path.startswith(("/dev/", "/proc/"))
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False  # one of them does not exist, or is a catalog name
+
+
 def write_text(path: str, text: str) -> None:
-    """Write a whole file or nothing.
+    """Write a whole file or nothing; a link is followed, the mode of an existing file kept.
 
     Raises
     ------
@@ -187,28 +232,43 @@ def write_text(path: str, text: str) -> None:
         The folder does not exist or cannot be written.
     """
     check_output(path)
-    target = Path(path)
-    if target.exists() and not target.is_file():
-        # A device or a pipe is written to, not replaced.
-        try:
-            target.write_text(text, encoding="utf-8", newline="")
-        except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", file=path) from None
-        return
+    found = _stat(path)
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
+        if _in_place(path, found):
+            with open(path, "w", encoding="utf-8", newline="") as device:
+                device.write(text)
+        else:
+            _replace(os.path.realpath(path), text, None if found is None else found.st_mode)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=path) from None
+
+
+def _replace(target: str, text: str, mode: int | None) -> None:
+    if mode is None:
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = 0o666 & ~mask
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".planner.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
+        os.chmod(temporary, stat.S_IMODE(mode))
         os.replace(temporary, target)
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise InputError(f"cannot be written: {error.strerror}", file=path) from None
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def shown_name(name: str) -> str:
+    r"""A file name as text that can be written, whatever bytes it is made of.
+
+    Examples
+    --------
+    >>> print(shown_name("caf\udce9.csv"))
+    caf\udce9.csv
+    """
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def finish(plan: Plan, format: Format, output: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 
 __all__ = ["Progress"]
@@ -51,8 +52,7 @@ class Progress:
         if self._thread is not None:
             self._thread.join()
             if self._shown:
-                sys.stderr.write("\r" + " " * self._shown + "\r")
-                sys.stderr.flush()
+                _write("\r" + " " * self._shown + "\r")
 
     def _run(self) -> None:
         start = time.monotonic()
@@ -60,6 +60,12 @@ class Progress:
         while not self._stop.wait(wait):
             wait = _EVERY_S
             line = f"{self._text} ({time.monotonic() - start:.0f} s)"[:78]
-            sys.stderr.write("\r" + line.ljust(self._shown))
-            sys.stderr.flush()
+            _write("\r" + line.ljust(self._shown))
             self._shown = max(self._shown, len(line))
+
+
+def _write(text: str) -> None:
+    # A terminal that went away is no reason to lose the answer.
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
