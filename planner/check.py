@@ -38,9 +38,6 @@ __all__ = ["Verification", "check_plan", "cuts_of"]
 _RELATIVE = 1e-9
 """Two runs of the same arithmetic differ only by the rounding of quanta to milliseconds."""
 
-_CUT_SCOPES = ("cuts", "block_cuts", "file_order_cuts")
-"""Bounds over the cuts of one chain; they are recomputed. Others bound a whole space."""
-
 _CUT_NODES, _LAYOUT_NODES = 20_000, 2_000
 """Nodes of the enumeration where the bound's own chain problem does not confirm a bound."""
 
@@ -163,7 +160,7 @@ def check_plan(pricer: Pricer, plan: Plan) -> Verification:
                     )
                 )
         return Verification(tuple(violations), plan.model_copy(update={"stages": stages}), False)
-    violations += _compare(plan, priced)
+    violations += _compare(pricer, plan, priced)
     bound_violations, recomputed, own_layout = _check_bound(problem, pricer, plan, priced, cuts)
     violations += bound_violations
     return Verification(tuple(violations), priced, recomputed, own_layout)
@@ -195,6 +192,11 @@ def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
     if conflict is not None:
         complain("LAYOUT", conflict)
     if pricer.fixed_link is not None:
+        if plan.objective not in (Objective.BOTTLENECK, Objective.STEP_TIME):
+            complain(
+                "OBJECTIVE",
+                f"a partition minimises bottleneck or step-time, not {plan.objective.value}",
+            )
         return found
     cluster = pricer.cluster
     if layout.num_gpus > cluster.num_gpus:
@@ -221,6 +223,11 @@ _STAGE_TIMES = (
     "communication_ms", "tensor_parallel_ms", "exposed_reduction_ms", "hidden_reduction_ms",
     "optimizer_ms",
 )  # fmt: skip
+_PLAN_FACTS = (
+    "sends", "num_gpus", "idle_gpus", "communication", "origins", "time_model", "rank_order",
+)  # fmt: skip
+_PLAN_QUESTION = ("global_batch_size", "sequence_length", "precision", "optimizer")
+"""What was asked, repeated in the answer; None says nothing."""
 _STAGE_FACTS = (
     "rank", "in_flight", "memory_bytes", "memory", "memory_upper_bytes", "budget_bytes",
     "recompute", "recomputed_layers", "verdict", "origin",
@@ -228,12 +235,13 @@ _STAGE_FACTS = (
 
 
 def _differs(said: float | None, found: float | None) -> bool:
-    if said is None or found is None:
+    """Whether a stated figure is not the one found; a figure of None states nothing."""
+    if said is None:
         return False
-    return not math.isclose(said, found, rel_tol=_RELATIVE, abs_tol=1e-12)
+    return found is None or not math.isclose(said, found, rel_tol=_RELATIVE, abs_tol=1e-12)
 
 
-def _compare(plan: Plan, priced: Plan) -> list[Violation]:
+def _compare(pricer: Pricer, plan: Plan, priced: Plan) -> list[Violation]:
     """Every figure the plan states against the re-priced one (what it omits is not judged)."""
     found: list[Violation] = []
 
@@ -245,31 +253,58 @@ def _compare(plan: Plan, priced: Plan) -> list[Violation]:
     for name in _PLAN_FIGURES:
         if name in plan.model_fields_set and _differs(getattr(plan, name), getattr(priced, name)):
             complain(name, getattr(plan, name), getattr(priced, name))
-    for name in ("sends", "num_gpus", "idle_gpus", "communication", "origins"):
+    for name in _PLAN_FACTS:
         if name in plan.model_fields_set and getattr(plan, name) != getattr(priced, name):
             complain(name, getattr(plan, name), getattr(priced, name))
+    for name in (*_PLAN_QUESTION, *_names_stated(pricer, plan)):
+        if getattr(plan, name) not in (None, getattr(priced, name)):
+            complain(name, getattr(plan, name), getattr(priced, name))
+    said_mode, real_mode = plan.layout.recompute, priced.layout.recompute
+    if "recompute" in plan.layout.model_fields_set and said_mode != real_mode:
+        complain("layout.recompute", said_mode, real_mode)
     if plan.step_terms is not None and priced.step_terms is not None:
-        for name in type(plan.step_terms).model_fields:
+        for name in plan.step_terms.model_fields_set:
             said_term, real_term = getattr(plan.step_terms, name), getattr(priced.step_terms, name)
             if _differs(said_term, real_term):
                 complain(name, said_term, real_term)
     for said, really in zip(plan.stages, priced.stages, strict=True):
-        if "memory_bytes" not in said.model_fields_set:
-            continue
+        stated = said.model_fields_set
         for name in _STAGE_TIMES:
-            if _differs(getattr(said, name), getattr(really, name)):
+            if name in stated and _differs(getattr(said, name), getattr(really, name)):
                 complain(name, getattr(said, name), getattr(really, name), said.rank)
         for name in _STAGE_FACTS:
-            if getattr(said, name) != getattr(really, name):
+            if name in stated and getattr(said, name) != getattr(really, name):
                 complain(name, getattr(said, name), getattr(really, name), said.rank)
-        if sum(said.memory.values()) != said.memory_bytes:
-            complain(
-                "the sum of the memory terms",
-                said.memory_bytes,
-                sum(said.memory.values()),
-                said.rank,
-            )
+        # One chunk (vpp=1) is the stage's layers, which were judged in whatever order they stand.
+        if "chunks" in stated and said.chunks not in ((said.layers,), really.chunks):
+            complain("chunks", said.chunks, really.chunks, said.rank)
     return found
+
+
+def _names_stated(pricer: Pricer, plan: Plan) -> list[str]:
+    """Which of model and cluster are claims.
+
+    Where ``inputs`` does not say what was priced, they are references that were followed.
+    """
+    names = []
+    if plan.model and plan.inputs.keys() & {"model", "model_digest"}:
+        names.append("model")
+    if pricer.fixed_link is not None or plan.inputs.keys() & {"cluster", "cluster_spec"}:
+        names.append("cluster")
+    return names
+
+
+def _scope(pricer: Pricer, certificate: Certificate | None) -> str:
+    """What a bound covers: the space of layouts of a plan's question, or which cuts of the chain.
+
+    Where only the cuts of a given layout were searched, the kind of the certificate's bound says
+    so; such a bound claims less than one over the space, and is recomputed.
+    """
+    if pricer.fixed_link is None and (certificate is None or certificate.bound_kind == "space"):
+        return "space"
+    if pricer.chain.covers_all_cuts:
+        return "cuts"
+    return "file_order_cuts" if pricer.chain.linearised else "block_cuts"
 
 
 def _check_bound(
@@ -280,11 +315,17 @@ def _check_bound(
     A bound over a whole space holds for this layout's cuts among others.
     """
     certificate = plan.certificate
-    if plan.bound_ms is None or certificate is None:
-        if plan.status is Status.OPTIMAL:
-            message = "optimal without a certificate"
-            return [Violation(code="NO_CERTIFICATE", message=message)], False, False
-        return [], False, False
+    found = []
+    covers = _scope(pricer, certificate)
+    bounded = plan.bound_ms is not None
+    if (bounded or plan.status is Status.OPTIMAL) and plan.bound_covers != covers:
+        message = f"a bound of this question covers {covers}, the plan says {plan.bound_covers}"
+        found.append(Violation(code="BOUND_COVERS", message=message))
+    if plan.status is Status.OPTIMAL and (certificate is None or not bounded):
+        message = "optimal without a certificate"
+        found.append(Violation(code="NO_CERTIFICATE", message=message))
+    if certificate is None:
+        return found, False, False
     evaluation = evaluate_cuts(problem, cuts)
     if evaluation is None:  # pragma: no cover - the plan was priced just before
         raise PlannerError("the cuts of a priced plan do not fit")
@@ -295,14 +336,16 @@ def _check_bound(
     elif plan.objective is Objective.TOKENS_PER_DOLLAR:
         unit = plan.layout.num_gpus
         value = step * unit
-    found = _check_certificate(pricer, plan, priced, certificate, value, unit, cuts)
+    found += _check_certificate(pricer, plan, priced, certificate, value, unit, cuts)
+    if not bounded:
+        return found, False, False
     bound = certificate.bound_quanta
     if bound > value:
         message = f"the bound of {plan.bound_ms} ms exceeds the value"
         found.append(Violation(code="BOUND", message=message))
     if plan.status is Status.OPTIMAL and bound < value:
         found.append(Violation(code="BOUND", message="optimal, but the bound is below the value"))
-    over_cuts = plan.bound_covers in _CUT_SCOPES
+    over_cuts = covers != "space"
     if any(violation.code == "BOUND" for violation in found):
         return found, False, False
     if plan.objective is Objective.BOTTLENECK:
@@ -348,6 +391,8 @@ def _check_certificate(
         complain("the certificate's cuts are not the plan's")
     if certificate.recompute != tuple(stage.recompute for stage in priced.stages):
         complain("the certificate's recompute modes are not the plan's")
+    if certificate.bound_kind == "space" and pricer.fixed_link is not None:
+        complain("a partition has no space of layouts to bound")
     if certificate.quantum_ms != str(pricer.quantum):
         complain(f"the time unit is {pricer.quantum} ms, not {certificate.quantum_ms} ms")
     if certificate.value_quanta != value:

@@ -13,7 +13,7 @@ from planner.check import check_plan
 from planner.cost.question import partition_question, plan_pricer
 from planner.plans import Plan, Status
 from planner.schedules.step import evaluate_cuts
-from planner.specs import PartitionSetup, Recompute, Schedule, Sends, Training
+from planner.specs import Objective, PartitionSetup, Recompute, Schedule, Sends, Training
 from tests.factories import chain_model, small_cluster, times_model, tiny_llama
 
 TIMES = (3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0)
@@ -455,3 +455,151 @@ def test_random_partitions_pass_whatever_proved_them():
         assert verification.bound_recomputed
         kinds.add(plan.certificate.bound_kind)
     assert kinds == {"interval_dp", "branch_and_bound"}
+
+
+# --- claims that no figure shows -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def space_plan() -> Plan:
+    return planner.plan(
+        tiny_llama(), small_cluster(price=2.0), global_batch_size=32, sequence_length=1024, pp=2
+    )
+
+
+@pytest.fixture(scope="module")
+def diamond():
+    """A graph whose parallel branches fold into one block unless it is cut in file order."""
+    model = chain_model([3.0, 4.0, 4.0, 4.0, 5.0, 2.0])
+    inputs = ((), ("l0",), ("l0",), ("l1",), ("l2", "l3"), ("l4",))
+    layers = (
+        layer.model_copy(update={"inputs": read})
+        for layer, read in zip(model.layers, inputs, strict=True)
+    )
+    return model.model_copy(update={"layers": tuple(layers)})
+
+
+def test_the_scope_of_a_bound_cannot_be_renamed(plan, space_plan):
+    for scope in ("space", "block_cuts", "file_order_cuts", "foo", ""):
+        assert judged(plan.model_copy(update={"bound_covers": scope})) == {"BOUND_COVERS"}
+    for scope in ("cuts", "block_cuts", "file_order_cuts", "foo"):
+        forged = space_plan.model_copy(update={"bound_covers": scope})
+        assert codes(forged, model=tiny_llama()) == {"BOUND_COVERS"}
+    # without a bound there is nothing that a scope could overstate
+    bare = plan.model_copy(
+        update={"status": Status.FEASIBLE, "bound_ms": None, "gap": None, "certificate": None}
+    )
+    assert judged(bare.model_copy(update={"bound_covers": "space"})) == set()
+    assert "BOUND_COVERS" in judged(
+        bare.model_copy(update={"status": Status.OPTIMAL, "bound_covers": "space"})
+    )
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_scope_of_a_graphs_bound_cannot_be_renamed(diamond, inside):
+    setup = PartitionSetup(num_stages=2, num_microbatches=4, cut_inside_blocks=inside)
+    pricer, layout = partition_question(diamond, setup)
+    count = pricer.problem(layout).num_blocks
+    own = "file_order_cuts" if inside else "block_cuts"
+    for scope in ("cuts", "block_cuts", "file_order_cuts", "space"):
+        verifications = [
+            check_plan(
+                pricer,
+                claimed_optimal(pricer, layout, (0, cut, count), "bottleneck", covers=scope),
+            )
+            for cut in range(1, count)
+        ]
+        assert any(verification.ok for verification in verifications) == (scope == own)
+
+
+def test_a_bound_over_the_cuts_of_one_layout_is_recomputed(space_plan):
+    """Renaming scope and kind together claims less, and what is claimed is then recomputed."""
+    humbler = with_certificate(space_plan, bound_kind="interval_dp")
+    assert codes(humbler, model=tiny_llama()) == {"BOUND_COVERS"}
+    humbler = humbler.model_copy(update={"bound_covers": "cuts"})
+    verification = planner.evaluate(humbler, model=tiny_llama())
+    assert verification.ok
+    assert verification.bound_recomputed
+
+
+def test_a_partition_has_no_space_to_bound(plan):
+    assert judged(with_certificate(plan, bound_kind="space")) == {"CERTIFICATE"}
+
+
+def test_a_certificate_without_a_bound_is_judged(plan):
+    humble = plan.model_copy(update={"status": Status.FEASIBLE, "bound_ms": None, "gap": None})
+    assert judged(humble) == set()
+    assert judged(with_certificate(humble, recompute=(Recompute.FULL,) * 3)) == {"CERTIFICATE"}
+    assert judged(humble.model_copy(update={"status": Status.OPTIMAL})) == {"NO_CERTIFICATE"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("forward_ms", 0.5), ("communication_ms", 99.0), ("in_flight", 9), ("budget_bytes", 5),
+        ("memory", {"activations": 5}), ("memory_upper_bytes", 5), ("verdict", "tight"),
+        ("recompute", "full"), ("recomputed_layers", 1), ("chunks", [["l0"], ["l1"]]),
+        ("memory_bytes", 5),
+    ],
+)  # fmt: skip
+def test_each_figure_of_a_sketched_stage_is_judged_alone(plan, field, value):
+    def sketch(**stated):
+        return Plan.model_validate(
+            {
+                "layout": {"pp": 3, "num_microbatches": 6},
+                "stages": [
+                    {"rank": stage.rank, "layers": stage.layers, **(stated if at == 1 else {})}
+                    for at, stage in enumerate(plan.stages)
+                ],
+                "inputs": plan.inputs,
+            }
+        )
+
+    assert judged(sketch()) == set()
+    right = plan.stages[1].model_dump()[field]
+    assert judged(sketch(**{field: right})) == set()
+    assert judged(sketch(**{field: value})) == {"PRICE"}
+
+
+@pytest.mark.parametrize("field", ["mfu", "tokens_per_s", "tokens_per_dollar"])
+def test_a_figure_that_a_partition_does_not_have(plan, space_plan, field):
+    assert getattr(plan, field) is None
+    assert judged(plan.model_copy(update={field: 0.5})) == {"PRICE"}
+    assert getattr(space_plan, field) is not None
+    assert codes(space_plan.model_copy(update={field: 0.5}), model=tiny_llama()) == {"PRICE"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("time_model", "measured"), ("rank_order", "dp-tp"), ("model", "another"),
+        ("cluster", "dgx-h100:2"), ("global_batch_size", 7), ("sequence_length", 7),
+        ("precision", "fp8"), ("optimizer", "another"),
+    ],
+)  # fmt: skip
+def test_what_a_plan_says_about_its_question(plan, space_plan, field, value):
+    for made, model in ((plan, busy_chain()), (space_plan, tiny_llama())):
+        document = made.model_dump(mode="json")
+        assert codes(Plan.model_validate(document), model=model) == set()
+        forged = Plan.model_validate({**document, field: value})
+        assert codes(forged, model=model) == {"PRICE"}
+
+
+def test_the_recompute_of_the_layout_and_the_chunks(plan):
+    assert judged(with_layout(plan, recompute="full")) == {"PRICE"}
+    assert judged(with_stage(plan, 1, chunks=(plan.stages[0].layers,))) == {"PRICE"}
+    assert judged(with_stage(plan, 1, chunks=())) == {"PRICE"}
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_objective_of_a_partition(objective):
+    model = busy_chain()
+    plan = planner.partition(model, 3, 6)
+    bare = plan.model_copy(
+        update={
+            "status": Status.FEASIBLE, "bound_ms": None, "gap": None, "certificate": None,
+            "objective": objective,
+        }
+    )  # fmt: skip
+    known = objective in (Objective.BOTTLENECK, Objective.STEP_TIME)
+    assert codes(bare, model=model) == (set() if known else {"OBJECTIVE"})

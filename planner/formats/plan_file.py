@@ -52,12 +52,7 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
         text, name = read_stream(stdin), "<stdin>"
     else:
         text = read_text(Path(source))
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise PlanFileError(f"is not JSON: {error.msg}", file=name, line=error.lineno) from None
-    except RecursionError:
-        raise PlanFileError("is nested too deeply", file=name) from None
+    document = _parse(text, name)
     if not isinstance(document, dict) or "layout" not in document:
         raise PlanFileError("is no plan", file=name, expected=_SKETCH)
     try:
@@ -67,6 +62,29 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
         raise PlanFileError(
             problem, file=name, key=key, value=value, expected=expected, fix=fix
         ) from None
+    except RecursionError:
+        raise PlanFileError("is nested too deeply", file=name) from None
+
+
+def _parse(text: str, file: str) -> Any:
+    """What a JSON text holds; a key given twice is refused, for readers differ in which counts."""
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise PlanFileError("is given twice", file=file, key=key, fix="keep one of the two")
+            found[key] = value
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=no_duplicates)
+    except json.JSONDecodeError as error:
+        raise PlanFileError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
+    except RecursionError:
+        raise PlanFileError("is nested too deeply", file=file) from None
+    except ValueError:  # an integer of thousands of digits
+        raise PlanFileError("holds a number that is too long", file=file) from None
 
 
 def _with_ranks(document: Mapping[str, Any], file: str) -> dict[str, Any]:
