@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from planner.assembly import step_breakdown, unfitting_plan
+from planner.assembly import least_memory, step_breakdown, unfitting_plan
 from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
+from planner.cost.stage_table import ChainProblem
 from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
 from planner.search.bounding import bound_layouts
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
-from planner.solvers.chain import Shortfall, least_shortfall
+from planner.solvers.chain import Shortfall, least_shortfall, solve_bottleneck
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
 from planner.units import format_bytes, format_ms, format_ranges
 
@@ -23,6 +25,13 @@ __all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
 
 _MOST_SUGGESTIONS = 5
 _MOST_TRIED = 300
+_LARGE_CHAIN = 200_000
+"""Blocks times stages beyond which the exact least shortfall takes too long."""
+_OUT_OF_TIME = Infeasible(
+    constraint="memory",
+    message="out of memory: no cut fits the budget of every rank; the time limit ended the search "
+    "for how much is missing",
+)
 _MOST_HALVINGS = 5
 _SHORTEST_SEQUENCE = 512
 _QUICK = SearchLimits(nodes_per_layout=1)
@@ -95,15 +104,21 @@ def _memory_findings(plan: Plan) -> list[str]:
 
 
 def partition_misfit(
-    model: Model, setup: PartitionSetup, cluster: Cluster | None, objective: Objective
+    model: Model,
+    setup: PartitionSetup,
+    cluster: Cluster | None,
+    objective: Objective,
+    limits: SearchLimits,
 ) -> tuple[Infeasible, tuple[Stage, ...]]:
     """The tightest constraint of a partition that does not fit, and changes that fit."""
     pricer, layout = partition_question(model, setup, cluster)
-    shortfall = least_shortfall(pricer.problem(layout))
+    shortfall = _shortfall(pricer.problem(layout), limits)
+    if shortfall is None and limits.passed():
+        return _OUT_OF_TIME, ()
     stages = _stages_at(pricer, layout, shortfall)
     suggestions: list[Suggestion] = []
     for change, arguments, changed in _partition_changes(setup, shortfall, pricer):
-        if len(suggestions) >= _MOST_SUGGESTIONS:
+        if len(suggestions) >= _MOST_SUGGESTIONS or limits.passed():
             break
         try:
             trial_pricer, trial_layout = partition_question(model, changed, cluster)
@@ -177,7 +192,12 @@ def _more_stages(stages: int, blocks: int) -> Iterator[int]:
 
 
 def plan_misfit(
-    model: Model, cluster: Cluster, training: Training, pricer: Pricer, space: LayoutSpace
+    model: Model,
+    cluster: Cluster,
+    training: Training,
+    pricer: Pricer,
+    space: LayoutSpace,
+    limits: SearchLimits,
 ) -> tuple[Infeasible, Layout, tuple[Stage, ...]]:
     """The layout that comes closest to fitting, by how much it misses, and changes that fit."""
     layout, shortfall = _closest(pricer, space)
@@ -185,7 +205,7 @@ def plan_misfit(
     suggestions: list[Suggestion] = []
     solved_by: set[str] = set()
     for change, flag, value, trial_cluster, trial_training in _plan_changes(cluster, training):
-        if len(suggestions) >= _MOST_SUGGESTIONS:
+        if len(suggestions) >= _MOST_SUGGESTIONS or limits.passed():
             break
         if flag in solved_by:
             continue  # a smaller step of the same change fits already
@@ -195,7 +215,7 @@ def plan_misfit(
             suggestions.append(
                 Suggestion(change=change, arguments={flag: value}, step_time_ms=step_ms)
             )
-    larger = _more_nodes(model, cluster, training)
+    larger = None if limits.passed() else _more_nodes(model, cluster, training)
     if larger is not None:
         suggestions.append(larger)
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
@@ -304,6 +324,46 @@ def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | Non
     if not result.ranking:
         return None
     return pricer.quantum.ms(result.ranking[0].step)
+
+
+# --- the shortfall ------------------------------------------------------------------------------
+
+
+def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
+    """``least_shortfall``; on very large chains by bisecting the budget that fits, to the MiB.
+
+    Budgets are equal on all ranks here, so the least budget that any cut fits is what the
+    closest cut needs.
+    """
+    if problem.num_blocks * problem.num_stages <= _LARGE_CHAIN:
+        return least_shortfall(problem)
+    budget = int(problem.budget_bytes[0])
+
+    def cuts_within(extra: int) -> tuple[int, ...] | None:
+        roomy = replace(problem, budget_bytes=problem.budget_bytes + extra)
+        found = solve_bottleneck(roomy, kernel="auto")
+        return None if found is None else found.cuts
+
+    short, enough = 0, 2**20
+    cuts = cuts_within(enough)
+    while cuts is None:
+        if budget + enough > 2**59 or limits.passed():
+            return None
+        short, enough = enough, 2 * enough
+        cuts = cuts_within(enough)
+    while enough - short > 2**20 and not limits.passed():
+        middle = (short + enough) // 2
+        found = cuts_within(middle)
+        if found is None:
+            short = middle
+        else:
+            enough, cuts = middle, found
+    needs = [
+        least_memory(problem, rank, cuts[rank], cuts[rank + 1]) - budget
+        for rank in range(problem.num_stages)
+    ]
+    worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
+    return Shortfall(needs[worst], worst, cuts[worst], cuts[worst + 1], cuts)
 
 
 # --- shared ------------------------------------------------------------------------------------

@@ -47,6 +47,8 @@ class Frozen(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0)]
+MOST_MICROBATCHES = 10**5
+"""Micro-batches a step; simulation visits each of them where no period sets in."""
 Positive = Annotated[int, Field(ge=1, le=10**9)]
 """Counts beyond a billion are typing errors, and would not fit exact 64-bit arithmetic."""
 Bytes = Annotated[int, Field(ge=0, le=2**50)]
@@ -404,7 +406,7 @@ class Pins(Frozen):
 class Training(Frozen):
     """What one optimizer step is to do, and what the planner may choose."""
 
-    global_batch_size: Positive
+    global_batch_size: Annotated[int, Field(ge=1, le=10**6)]
     sequence_length: Positive
     precision: Precision = Precision.BF16
     optimizer: Literal["adam", "sgd", "none"] = "adam"
@@ -441,7 +443,7 @@ class PartitionSetup(Frozen):
     """What ``partition`` is asked: one chain, P stages, M micro-batches, a memory budget."""
 
     num_stages: Positive
-    num_microbatches: Positive = 1
+    num_microbatches: Annotated[int, Field(ge=1, le=MOST_MICROBATCHES)] = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
     memory_bytes: PositiveBytes | None = None
     """The budget itself, nothing reserved; None is no limit."""

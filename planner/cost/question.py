@@ -95,12 +95,12 @@ def partition_question(
     microbatch_size = setup.microbatch_size or min((row.microbatch_size for row in rows), default=1)
     lengths = [row.sequence_length for row in rows if row.sequence_length is not None]
     sequence = setup.sequence_length or model.sequence_length or min(lengths, default=1)
-    if setup.num_microbatches * microbatch_size > 10**9:
+    if setup.num_microbatches * microbatch_size > 10**6:
         raise LayoutError(
             f"{setup.num_microbatches} micro-batches of {microbatch_size} samples are too many",
-            expected="at most a billion samples a step",
+            expected="at most a million samples a step",
         )
-    conflict = tensor_parallel_conflict(model, setup.tp) if setup.tp > 1 else None
+    conflict = tensor_parallel_conflict(model, setup.tp) if model.is_analytic else None
     if conflict:
         raise LayoutError(f"tp={setup.tp}: {conflict}")
     training = Training(

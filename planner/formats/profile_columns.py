@@ -59,7 +59,7 @@ for _base in SIZES:
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _EXACT = Context(prec=60)
 _LARGEST_EXPONENT = 30
-_LARGEST_BYTES = 2**60
+_LARGEST_BYTES = 2**50
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def whole_bytes(number: Decimal, unit: Unit, refuse: Refuse) -> int:
     """
     exact = _EXACT.multiply(number, unit.factor)
     if exact > _LARGEST_BYTES:
-        raise refuse("is too large", expected="at most 2^60 bytes", fix="check the unit")
+        raise refuse("is too large", expected="at most 2^50 bytes (1 PiB)", fix="check the unit")
     whole = exact.to_integral_value(rounding=ROUND_CEILING)
     if unit.factor == 1 and whole != exact:
         raise refuse(

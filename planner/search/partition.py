@@ -42,9 +42,10 @@ def solve_partition(
         return None
     if bottleneck is None:
         return None
-    seeds = [bottleneck.cuts, tuple(solve_surrogate(problem, bottleneck, kernel="auto"))]
+    seeds = [bottleneck.cuts]
     few = problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS
     if few:
+        seeds.append(tuple(solve_surrogate(problem, bottleneck, kernel="auto")))
         seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
     quick = objective is Objective.BOTTLENECK
     step = solve_step_time(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planner.cost.legality import legal_tensor_degrees, tensor_parallel_conflict
 from planner.errors import LayoutError
 from planner.plans import Layout
-from planner.specs import Cluster, Model, Schedule, Training
+from planner.specs import MOST_MICROBATCHES, Cluster, Model, Schedule, Training
 
 __all__ = ["LayoutSpace", "divisors", "enumerate_layouts"]
 
@@ -97,6 +97,7 @@ def enumerate_layouts(
             continue
         per_replica = batch // pairs[:, 0]
         fits = per_replica[:, None] % sizes[None, :] == 0
+        fits &= per_replica[:, None] <= MOST_MICROBATCHES * sizes[None, :]
         rows, columns_of_size = np.nonzero(fits)
         chosen = sizes[columns_of_size]
         columns.append(
@@ -167,6 +168,10 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
                 f"tp={pins.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs",
                 fix=f"use tp <= {cluster.nvlink_domain} or --allow-cross-domain",
             )
+        conflict = tensor_parallel_conflict(model, pins.tp)
+        if conflict:
+            legal = legal_tensor_degrees(model, min(gpus, cluster.nvlink_domain))
+            raise LayoutError(conflict, fix=f"tp can be {_listed(legal)}")
         straddles = gpus > cluster.nvlink_domain and cluster.nvlink_domain % pins.tp
         if straddles and not training.allow_cross_domain and not training.allow_fewer:
             raise LayoutError(
@@ -174,10 +179,6 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
                 "so its groups would straddle domains",
                 fix="use a divisor or --allow-cross-domain",
             )
-        conflict = tensor_parallel_conflict(model, pins.tp)
-        if conflict:
-            legal = legal_tensor_degrees(model, min(gpus, cluster.nvlink_domain))
-            raise LayoutError(conflict, fix=f"tp can be {_listed(legal)}")
     if pins.pp and pins.pp > max_stages:
         raise LayoutError(
             f"pp={pins.pp} is more than the {max_stages} blocks that {model.name} can be cut into",

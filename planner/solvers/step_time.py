@@ -164,6 +164,9 @@ def solve_step_time(
     bound, terms = _root(problem, best, 0, walks=node_limit > 0)
     if not _open(best, bound) or node_limit <= 0 or late(deadline):
         return _solution(best, bound, 0, "interval_dp")
+    if problem.num_stages * problem.num_microbatches > _MAX_OPERATIONS // 4:
+        # A simulation of this size takes a second; thousands of them take the night.
+        return _solution(best, bound, 0, "interval_dp")
     before = best.limit
     _climb(best, terms, node_limit, deadline)
     climbed = best.limit

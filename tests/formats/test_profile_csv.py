@@ -516,7 +516,7 @@ names = st.text(
     max_size=8,
 )
 times = st.one_of(st.just(0.0), st.floats(min_value=1e-25, max_value=1e25))
-sizes = st.integers(min_value=0, max_value=2**60)
+sizes = st.integers(min_value=0, max_value=2**50)
 degrees = st.integers(min_value=1, max_value=99_999)
 
 
