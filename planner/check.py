@@ -203,7 +203,8 @@ def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
         complain(
             "GPUS", f"the layout needs {layout.num_gpus} GPUs, the cluster has {cluster.num_gpus}"
         )
-    if layout.tp > cluster.nvlink_domain and not training.allow_cross_domain:
+    beyond = layout.num_gpus > cluster.nvlink_domain and cluster.nvlink_domain % layout.tp
+    if (layout.tp > cluster.nvlink_domain or beyond) and not training.allow_cross_domain:
         complain(
             "LAYOUT", f"tp={layout.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs"
         )

@@ -123,7 +123,7 @@ def evaluate_command(
     """Judge a plan file; exit status 3 where it does not fit, 2 where it says what is not so."""
     from planner import api
 
-    check_output(output)
+    check_output(output, inputs=(source, model, cluster))
     plan = _read(source, model, global_batch)
     with _question(source, plan, model, cluster):
         training = _training(plan, model, global_batch, seq_len)

@@ -127,7 +127,7 @@ def convert(
     """Write any measured profile (PipeDream graph.txt, another CSV) as a profile CSV."""
     from planner.cli.output import check_output, read_model_argument
 
-    check_output(output)
+    check_output(output, inputs=(file,))
     model = read_model_argument(file, precision=precision, sequence_length=None)
     if model.is_analytic:
         raise InputError(
@@ -153,7 +153,7 @@ def from_config(
     from planner.cli.output import check_output, read_model_argument
     from planner.studies.profiles import formula_profile
 
-    check_output(output)
+    check_output(output, inputs=(config, cluster))
     model = read_model_argument(config, precision=precision, sequence_length=seq_len)
     if not model.is_analytic:
         raise InputError("is a profile already", value=config, fix="use planner profile convert")

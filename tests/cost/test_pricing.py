@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import planner
 from planner import placement
 from planner.cost import compute, network
 from planner.cost.pricing import Pricer
@@ -256,3 +257,37 @@ def test_a_pricer_takes_a_chain_of_its_own():
     training = Training(global_batch_size=4, sequence_length=1)
     pricer = plan_pricer(model, small_cluster(), training, contract(model))
     assert pricer.chain.names == ("a", "b..c (2 layers)", "d")
+
+
+def test_sizes_beyond_64_bits_are_refused_by_layer():
+    huge = chain_model([1.0, 1.0, 1.0], activation_bytes=[1, 10**14, 1], name="huge")
+    with pytest.raises(InputError, match="check the sizes of layer l1"):
+        planner.partition(huge, 2, 100_000, schedule="gpipe")
+
+
+def test_times_printed_in_full_precision_are_measurements_not_exact_decimals():
+    times = [5.1234567890123455 + i / 7 for i in range(12)]
+    plan = planner.partition(chain_model(times), 3, 8, objective="step-time")
+    assert plan.status == "optimal"
+    assert plan.bottleneck_ms == pytest.approx(
+        max(
+            sum(3 * t for t in times[a:b])
+            for a, b in zip((0, *cuts_of(plan)), (*cuts_of(plan), 12), strict=False)
+        ),
+        rel=1e-10,
+    )
+
+
+def cuts_of(plan):
+    sizes, cuts = [len(stage.layers) for stage in plan.stages], []
+    for size in sizes[:-1]:
+        cuts.append(size + (cuts[-1] if cuts else 0))
+    return cuts
+
+
+def test_times_of_larger_microbatches_than_profiled_stay_exact():
+    plan = planner.partition(
+        chain_model([1.5] * 8), 4, 50_000, microbatch_size=16, objective="step-time"
+    )
+    assert plan.status == "optimal"
+    assert plan.step_time_ms == (50_000 + 3) * 2 * 4.5 * 16

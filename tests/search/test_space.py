@@ -150,3 +150,19 @@ def test_schedules_are_kept_apart_only_where_they_differ():
     for i in range(len(space)):
         if space.pp[i] == 1 or space.num_microbatches[i] == 1:
             assert space.schedules[int(space.schedule[i])] is Schedule.GPIPE
+
+
+def test_tensor_groups_never_straddle_domains_unasked():
+    """Domains of 6 GPUs: groups of 4 would span two of them unless all ranks share one."""
+    model, cluster = tiny_llama(), small_cluster(2, 6)
+    training = Training(global_batch_size=12, sequence_length=128)
+    space = enumerate_layouts(model, cluster, training, 8)
+    assert 4 not in set(space.tp.tolist())
+    across = enumerate_layouts(
+        model, cluster, training.model_copy(update={"allow_cross_domain": True}), 8
+    )
+    assert 4 in set(across.tp.tolist())
+    fewer = enumerate_layouts(model, cluster, training.model_copy(update={"allow_fewer": True}), 8)
+    wide = fewer.num_gpus[fewer.tp == 4]
+    assert len(wide)
+    assert wide.max() <= 6
