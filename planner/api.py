@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from planner.check import Verification, check_plan
 from planner.cost.pricing import Pricer
@@ -17,7 +14,8 @@ from planner.errors import InputError, PlanFileError
 from planner.explain import explain_plan, partition_misfit, plan_misfit
 from planner.formats.cluster_file import read_cluster
 from planner.formats.models import read_model
-from planner.formats.plan_file import complete_sketch, plain_problem, read_plan
+from planner.formats.plan_file import complete_sketch, read_plan
+from planner.options import objective_of, search_limits, spec_of, stored_spec
 from planner.plans import Candidate, Explanation, Layout, Plan, Status, Termination
 from planner.search.answer import plan_of_search
 from planner.search.fewer import fewer_gpus_notes
@@ -28,7 +26,6 @@ from planner.search.space import enumerate_layouts
 from planner.search.workers import worker_pool
 from planner.specs import (
     Cluster,
-    Limits,
     Model,
     Objective,
     PartitionSetup,
@@ -47,9 +44,6 @@ __all__ = [
     "partition",
     "plan",
 ]
-
-Spec = TypeVar("Spec", Training, PartitionSetup, Limits)
-Stored = TypeVar("Stored", Training, PartitionSetup, Cluster)
 
 
 class InputWarning(UserWarning):
@@ -163,7 +157,7 @@ def plan(
     ('optimal', 8)
     """
     # Asking for a plan that costs less or uses fewer GPUs is asking to leave some idle.
-    wanted = _choice(Objective, objective, "objective")
+    wanted = objective_of(objective)
     if wanted in (Objective.TOKENS_PER_DOLLAR, Objective.FEWEST_GPUS):
         options.setdefault("allow_fewer", True)
     if wanted is Objective.FEWEST_GPUS and not options["allow_fewer"]:
@@ -173,14 +167,14 @@ def plan(
     length = sequence_length or model_spec.sequence_length
     if length is None:
         raise InputError("the sequence length is not known", fix="give it with --seq-len")
-    training = _spec(
+    training = spec_of(
         Training,
         global_batch_size=global_batch_size,
         sequence_length=length,
-        pins=_spec_pins(dp=dp, pp=pp, tp=tp, microbatch_size=microbatch_size),
+        pins=spec_of(Pins, dp=dp, pp=pp, tp=tp, microbatch_size=microbatch_size),
         **options,
     )
-    limits = _limits(time_limit_s, work_limit)
+    limits = search_limits(time_limit_s, work_limit)
     pricer = plan_pricer(model_spec, cluster_spec, training)
     inputs = {
         "question": "plan",
@@ -270,15 +264,15 @@ def partition(
     InputError
         More stages than layers, pins that contradict, or other input that cannot be used.
     """
-    wanted = _choice(Objective, objective, "objective")
+    wanted = objective_of(objective)
     if wanted not in (Objective.BOTTLENECK, Objective.STEP_TIME):
         raise InputError(
             "is no objective of a partition", value=wanted.value, expected="bottleneck or step-time"
         )
     model_spec = load_model(model) if isinstance(model, str) else model
     cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    setup = _spec(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
-    limits = _limits(time_limit_s, work_limit)
+    setup = spec_of(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
+    limits = search_limits(time_limit_s, work_limit)
     setup, answer = _best_chain(model_spec, setup, cluster_spec, wanted, limits)
     inputs = {
         "question": "partition",
@@ -416,14 +410,14 @@ def _question_of(
     _same_model(model_spec, inputs, model)
     cluster_spec = _cluster_of(subject, cluster)
     if inputs.get("question") == "partition" and training is None:
-        setup = _stored(PartitionSetup, inputs, "setup")
+        setup = stored_spec(PartitionSetup, inputs, "setup")
         return partition_question(model_spec, setup, cluster_spec)
     if training is None and "training" not in inputs:
         raise PlanFileError("does not say how it trains", fix="give --global-batch and --seq-len")
     if cluster_spec is None:
         raise PlanFileError("names no cluster", fix="give it with --cluster")
     if training is None:
-        training = _stored(Training, inputs, "training")
+        training = stored_spec(Training, inputs, "training")
     return plan_pricer(model_spec, cluster_spec, training), None
 
 
@@ -431,21 +425,9 @@ def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None
     if isinstance(override, Cluster):
         return override
     if override is None and "cluster_spec" in subject.inputs:
-        return _stored(Cluster, subject.inputs, "cluster_spec")
+        return stored_spec(Cluster, subject.inputs, "cluster_spec")
     source = override or subject.inputs.get("cluster") or subject.cluster
     return load_cluster(source) if source else None
-
-
-def _stored(kind: type[Stored], inputs: dict[str, str], key: str) -> Stored:
-    """A spec that a plan carries as JSON."""
-    try:
-        return kind.model_validate_json(inputs[key])
-    except KeyError:
-        raise PlanFileError(f"inputs.{key} is missing", fix="make the plan again") from None
-    except ValidationError as error:
-        raise PlanFileError(
-            f"inputs.{key}: {plain_problem(error)}", fix="make the plan again"
-        ) from None
 
 
 def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:
@@ -457,14 +439,6 @@ def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:
             f"(hash {model.digest()}, was {known})",
             fix="give --model to judge the plan against another model",
         )
-
-
-def _limits(time_limit_s: float | None, work_limit: int | None) -> SearchLimits:
-    checked = _spec(Limits, wall_s=time_limit_s, work=work_limit)
-    deadline = None if checked.wall_s is None else time.monotonic() + checked.wall_s
-    if checked.work is None:
-        return SearchLimits(deadline=deadline)
-    return SearchLimits(nodes_per_layout=checked.work, deadline=deadline)
 
 
 def _unknown(
@@ -482,30 +456,3 @@ def _unknown(
         termination=Termination(reason="time_limit", limit=limit_s),
         inputs=inputs,
     )
-
-
-def _choice(kind: type[Objective], value: Objective | str, what: str) -> Objective:
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(member.value for member in kind)
-        raise InputError(f"is no {what}", value=value, expected=known) from None
-
-
-def _spec_pins(**pins: int | None) -> Pins:
-    try:
-        return Pins(**pins)
-    except ValidationError as error:
-        raise _bad_option(error) from None
-
-
-def _spec(kind: type[Spec], **fields: Any) -> Spec:
-    """A spec from keyword arguments, its validation errors as one :class:`InputError`."""
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        raise _bad_option(error) from None
-
-
-def _bad_option(error: ValidationError) -> InputError:
-    return InputError(f"option {plain_problem(error)}")

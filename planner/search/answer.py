@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from planner.assembly import assemble_plan, step_breakdown
 from planner.cost.pricing import Pricer
 from planner.plans import Candidate, Certificate, Layout, Plan, Rejected, Status, Termination
-from planner.search.pareto import pareto_front
 from planner.search.run import LayoutResult, SearchResult
 from planner.specs import Objective
 
@@ -21,7 +20,6 @@ def plan_of_search(
     *,
     runners_up: int = 3,
     rejected: bool = False,
-    pareto: bool = False,
 ) -> Plan:
     """The plan of the best layout found.
 
@@ -45,12 +43,6 @@ def plan_of_search(
             "no price was given: what is minimised is GPU-seconds a step "
             "(--price-per-gpu-hour turns them into tokens/$)",
         )
-    front: tuple[Candidate, ...] = ()
-    if pareto:
-        front = tuple(
-            _candidate(assemble_plan(pricer, r.layout, r.cuts), "")
-            for r in pareto_front(result.solved.values())
-        )
     return plan.model_copy(
         update={
             "status": status,
@@ -59,7 +51,6 @@ def plan_of_search(
             "gap": gap,
             "bound_covers": "space",
             "runners_up": others,
-            "pareto": front,
             "rejected": rejected_layouts(pricer, result, best, objective) if rejected else (),
             "termination": Termination(reason=reason),
             "certificate": Certificate(

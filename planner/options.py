@@ -1,0 +1,74 @@
+"""Keyword arguments and stored questions as validated specs, with one clear error each."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from planner.errors import InputError, PlanFileError
+from planner.formats.plan_file import plain_problem
+from planner.search.run import SearchLimits
+from planner.specs import Cluster, Limits, Objective, PartitionSetup, Pins, Training
+
+__all__ = ["objective_of", "search_limits", "spec_of", "stored_spec"]
+
+Spec = TypeVar("Spec", Training, PartitionSetup, Limits, Pins)
+Stored = TypeVar("Stored", Training, PartitionSetup, Cluster)
+
+
+def spec_of(kind: type[Spec], **fields: Any) -> Spec:
+    """A spec from keyword arguments.
+
+    Raises
+    ------
+    InputError
+        The first field that does not validate, in plain words.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise InputError(f"option {plain_problem(error)}") from None
+
+
+def stored_spec(kind: type[Stored], inputs: dict[str, str], key: str) -> Stored:
+    """A spec that a plan carries as JSON in its ``inputs``.
+
+    Raises
+    ------
+    PlanFileError
+        It is missing or does not validate.
+    """
+    try:
+        return kind.model_validate_json(inputs[key])
+    except KeyError:
+        raise PlanFileError(f"inputs.{key} is missing", fix="make the plan again") from None
+    except ValidationError as error:
+        raise PlanFileError(
+            f"inputs.{key}: {plain_problem(error)}", fix="make the plan again"
+        ) from None
+
+
+def objective_of(value: Objective | str) -> Objective:
+    """An objective by name.
+
+    Raises
+    ------
+    InputError
+        No such objective; the message lists them.
+    """
+    try:
+        return Objective(value)
+    except ValueError:
+        known = ", ".join(member.value for member in Objective)
+        raise InputError("is no objective", value=value, expected=known) from None
+
+
+def search_limits(time_limit_s: float | None, work_limit: int | None) -> SearchLimits:
+    """Limits whose clock starts now."""
+    checked = spec_of(Limits, wall_s=time_limit_s, work=work_limit)
+    deadline = None if checked.wall_s is None else time.monotonic() + checked.wall_s
+    if checked.work is None:
+        return SearchLimits(deadline=deadline)
+    return SearchLimits(nodes_per_layout=checked.work, deadline=deadline)
