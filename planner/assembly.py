@@ -7,7 +7,7 @@ the same figures from the same prices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner import placement
 from planner.cost.pricing import Pricer
@@ -29,7 +29,14 @@ from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.specs import Objective, Origin, Precision, Recompute, Schedule, Tier
 from planner.units import format_ms, format_ranges
 
-__all__ = ["UPPER_SHARE", "assemble_plan", "least_memory", "step_breakdown", "unfitting_plan"]
+__all__ = [
+    "UPPER_SHARE",
+    "assemble_plan",
+    "least_memory",
+    "slowest_stage",
+    "step_breakdown",
+    "unfitting_plan",
+]
 
 UPPER_SHARE: dict[Origin, float] = {
     Origin.MEASURED: 0.05,
@@ -141,8 +148,6 @@ def unfitting_plan(pricer: Pricer, layout: Layout, cuts: Sequence[int]) -> tuple
 
 def _with_budget(problem: ChainProblem, cuts: Sequence[int]) -> ChainProblem:
     """The same problem with each over-full stage's budget raised to its smallest need."""
-    from dataclasses import replace
-
     budgets = problem.budget_bytes.copy()
     for stage in range(problem.num_stages):
         start, end = cuts[stage], cuts[stage + 1]
@@ -408,6 +413,11 @@ def _pricing_notes(pricer: Pricer, layout: Layout) -> list[str]:
     return notes
 
 
+def slowest_stage(plan: Plan) -> Stage:
+    """The stage with the most work a micro-batch, the first of equal ones."""
+    return max(plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank))
+
+
 def step_breakdown(plan: Plan) -> dict[str, float]:
     """Where the step time of a plan goes, in milliseconds; the parts add up to step_time_ms.
 
@@ -417,9 +427,7 @@ def step_breakdown(plan: Plan) -> dict[str, float]:
     if plan.step_terms is None or not plan.stages:
         return {}
     count = plan.layout.num_microbatches
-    slowest = max(
-        plan.stages, key=lambda stage: (stage.forward_ms + stage.backward_ms, -stage.rank)
-    )
+    slowest = slowest_stage(plan)
     load = slowest.forward_ms + slowest.backward_ms
     terms = plan.step_terms
     return {

@@ -27,6 +27,7 @@ from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import PinError, PlannerError
+from planner.placement import stays_in_domain
 from planner.plans import Certificate, Plan, Status, Violation
 from planner.schedules.bounds import root_bound
 from planner.schedules.exhaust import nothing_below
@@ -203,8 +204,8 @@ def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
         complain(
             "GPUS", f"the layout needs {layout.num_gpus} GPUs, the cluster has {cluster.num_gpus}"
         )
-    beyond = layout.num_gpus > cluster.nvlink_domain and cluster.nvlink_domain % layout.tp
-    if (layout.tp > cluster.nvlink_domain or beyond) and not training.allow_cross_domain:
+    inside = stays_in_domain(cluster, layout.tp, layout.num_gpus)
+    if not inside and not training.allow_cross_domain:
         complain(
             "LAYOUT", f"tp={layout.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs"
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.assembly import least_memory, step_breakdown, unfitting_plan
+from planner.assembly import least_memory, slowest_stage, step_breakdown, unfitting_plan
 from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
 from planner.cost.stage_table import ChainProblem
@@ -48,7 +48,7 @@ def explain_plan(plan: Plan) -> Explanation:
         return Explanation(headline="no plan was found in the time given")
     parts = step_breakdown(plan)
     total = plan.step_time_ms or 1.0
-    slowest = max(plan.stages, key=lambda s: (s.forward_ms + s.backward_ms, -s.rank))
+    slowest = slowest_stage(plan)
     loads = [s.forward_ms + s.backward_ms for s in plan.stages]
     findings = [
         f"rank {slowest.rank} is the slowest stage: {format_ms(slowest.forward_ms)} forward and "
@@ -84,7 +84,7 @@ def _bubble_findings(plan: Plan) -> list[str]:
 
 def _memory_findings(plan: Plan) -> list[str]:
     fullest = max(plan.stages, key=lambda s: (s.memory_bytes / max(1, s.budget_bytes), -s.rank))
-    if fullest.budget_bytes >= 2**59:
+    if not fullest.is_limited:
         return []
     left = fullest.budget_bytes - fullest.memory_bytes
     terms = sorted(fullest.memory.items(), key=lambda item: -item[1])[:3]
@@ -200,7 +200,7 @@ def plan_misfit(
     limits: SearchLimits,
 ) -> tuple[Infeasible, Layout, tuple[Stage, ...]]:
     """The layout that comes closest to fitting, by how much it misses, and changes that fit."""
-    layout, shortfall = _closest(pricer, space)
+    layout, shortfall = _closest(pricer, space, limits)
     stages = _stages_at(pricer, layout, shortfall)
     suggestions: list[Suggestion] = []
     solved_by: set[str] = set()
@@ -221,17 +221,19 @@ def plan_misfit(
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
 
 
-def _closest(pricer: Pricer, space: LayoutSpace) -> tuple[Layout, Shortfall | None]:
+def _closest(
+    pricer: Pricer, space: LayoutSpace, limits: SearchLimits
+) -> tuple[Layout, Shortfall | None]:
     """The layout with the smallest shortfall, by the proven lack of all its ranks together.
 
-    Exact unless more than ``_MOST_TRIED`` layouts have to be priced.
+    Exact unless more than ``_MOST_TRIED`` layouts have to be priced, or time runs out.
     """
     lack = bound_layouts(pricer, space).memory_short
     floors = np.maximum(1, -(-lack // space.pp))
     order = np.lexsort([-space.tp, -space.tp * space.pp, space.microbatch_size, floors])
     best: tuple[int, Layout, Shortfall] | None = None
     for index in order[:_MOST_TRIED].tolist():
-        if best is not None and floors[index] >= best[0]:
+        if best is not None and (floors[index] >= best[0] or limits.passed()):
             break
         layout = space.layout(index)
         try:

@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import lcm
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import LayoutError
 from planner.specs import Cluster, Tier
@@ -22,6 +24,7 @@ __all__ = [
     "boundary_tiers",
     "data_group",
     "pair_tier",
+    "stays_in_domain",
     "tensor_group",
     "tied_group",
 ]
@@ -124,6 +127,30 @@ def tensor_group(cluster: Cluster, tp: int) -> GroupPlacement:
     """
     _check(cluster, tp=tp)
     return _spread(_units(cluster), cluster.num_gpus, 1, tp, tp, 1)
+
+
+@overload
+def stays_in_domain(cluster: Cluster, tp: int, num_gpus: int) -> bool: ...
+@overload
+def stays_in_domain(
+    cluster: Cluster, tp: int, num_gpus: NDArray[np.int64]
+) -> NDArray[np.bool_]: ...
+def stays_in_domain(
+    cluster: Cluster, tp: int, num_gpus: int | NDArray[np.int64]
+) -> bool | NDArray[np.bool_]:
+    """Whether tensor groups of ``tp`` consecutive ranks never leave an nvlink domain.
+
+    Parameters
+    ----------
+    num_gpus
+        World size, or an array of world sizes; the answer has the same shape.
+
+    Notes
+    -----
+    Groups line up with domains that they divide; others straddle two of them unless all ranks
+    share the first one.
+    """
+    return (num_gpus <= cluster.nvlink_domain) | (cluster.nvlink_domain % tp == 0)
 
 
 def data_group(cluster: Cluster, dp: int, tp: int) -> GroupPlacement:

@@ -113,6 +113,11 @@ class Stage(Frozen):
     optimizer_ms: float = 0.0
     origin: Origin = Origin.FORMULA
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a memory limit; a partition without one has a budget beyond any GPU."""
+        return self.budget_bytes < 2**59
+
 
 class StepTerms(Frozen):
     """The step time taken apart: makespan + reduction + optimizer + fixed = step_time_ms."""

@@ -202,9 +202,7 @@ def plan(
             **options,
         )
     inputs = {**answer.inputs, "model": shown_name(model), "cluster": shown_name(cluster)}
-    assumed = seq_len is None and answer.sequence_length is not None
-    said = {"inputs": inputs, "sequence_length_assumed": assumed}
-    finish(answer.model_copy(update=said), format, output)
+    finish(answer.model_copy(update={"inputs": inputs}), format, output)
 
 
 @app.command()

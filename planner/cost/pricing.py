@@ -71,11 +71,6 @@ class Pricer:
         self._block_of = {
             layer: block for block, members in enumerate(chain.blocks) for layer in members
         }
-        self._starts = np.array([members[0] for members in chain.blocks], dtype=np.intp)
-        self._contiguous = all(
-            members == tuple(range(members[0], members[0] + len(members)))
-            for members in chain.blocks
-        )
         self._layer_prices: dict[tuple[int, int], tuple[LayerPrice, ...]] = {}
         self._tables: dict[tuple[int, int], BlockTable] = {}
         self._states: dict[tuple[int, int], StateTable] = {}
@@ -157,9 +152,11 @@ class Pricer:
             total += 4 * widest_ms
             if not any(derived):
                 derived = [widest_ms]  # layers that cost nothing leave the edges to decide
-        if all(row.forward_ms is not None for row in rows) and not self.model.is_analytic:
-            measured = self._reference_degrees() == self._smallest_row()
-            derived = [] if measured and typed else derived
+        timed = all(layer.costs for layer in self.model.layers) and all(
+            row.forward_ms is not None for row in rows
+        )
+        if typed and timed and self._reference_degrees() == self._smallest_row():
+            derived = []  # the typed times say it all
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
     def _reference_degrees(self) -> tuple[int, int]:

@@ -31,9 +31,7 @@ class FixedLink:
     latency_ms: float = 0.0
 
     def transfer_ms(self, size_bytes: int) -> float:
-        """One-way time of a transfer; nothing to send costs nothing."""
-        if size_bytes == 0 and self.bandwidth_bytes_per_s is not None:
-            return self.latency_ms
+        """One-way time of a transfer."""
         if self.bandwidth_bytes_per_s is None:
             return self.latency_ms
         return size_bytes / self.bandwidth_bytes_per_s * 1e3 + self.latency_ms

@@ -16,9 +16,8 @@ from planner.report.text import bytes_column, counted, ms_column, spread
 from planner.specs import Recompute
 from planner.units import format_bytes
 
-__all__ = ["NO_LIMIT_BYTES", "layers_text", "stage_table"]
+__all__ = ["layers_text", "stage_table"]
 
-NO_LIMIT_BYTES = 2**59
 """Budgets from here on mean "no limit was given"."""
 _ALL_ROWS = 16
 """Plans with more ranks have equal neighbours merged."""
@@ -103,7 +102,7 @@ def stage_table(plan: Plan, width: int = 132) -> Table:
     """
     stages = plan.stages
     budgets = {stage.budget_bytes for stage in stages}
-    limited = min(budgets) < NO_LIMIT_BYTES
+    limited = any(stage.is_limited for stage in stages)
     recomputing = any(stage.recompute is not Recompute.NONE for stage in stages)
     forward_unit, forward = ms_column([stage.forward_ms for stage in stages])
     backward_unit, backward = ms_column([stage.backward_ms for stage in stages])

@@ -10,7 +10,7 @@ from planner.plans import Candidate, Certificate, Layout, Plan, Rejected, Status
 from planner.search.run import LayoutResult, SearchResult
 from planner.specs import Objective
 
-__all__ = ["plan_of_search", "rejected_layouts", "why_slower"]
+__all__ = ["candidate_of", "plan_of_search", "rejected_layouts", "why_slower"]
 
 
 def plan_of_search(
@@ -107,7 +107,7 @@ def _runners_up(
             continue
         seen.add(shape)
         other = assemble_plan(pricer, found.layout, found.cuts, objective=objective)
-        chosen.append(_candidate(other, why_slower(plan, other)))
+        chosen.append(candidate_of(other, why_slower(plan, other)))
     return tuple(chosen)
 
 
@@ -115,7 +115,9 @@ def _shape(layout: Layout) -> tuple[int, ...]:
     return (layout.dp, layout.pp, layout.tp, layout.microbatch_size)
 
 
-def _candidate(plan: Plan, why: str) -> Candidate:
+def candidate_of(plan: Plan, why: str = "") -> Candidate:
+    """A plan as a row of a comparison, with why it loses where that is the question."""
+    """A plan as a row of a comparison, and why it loses."""
     return Candidate(
         layout=plan.layout,
         step_time_ms=plan.step_time_ms or 0.0,

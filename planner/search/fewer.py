@@ -59,7 +59,8 @@ def fewer_gpus_notes(
             )
     if pricer.cluster.price_per_gpu_hour:
         cost = value * plan.num_gpus
-        cheaper = _promising(members, bounds.step * members.num_gpus, cost)
+        # As floats: GPU time in quanta may exceed 64 bits, and this is a hint.
+        cheaper = _promising(members, bounds.step.astype(float) * members.num_gpus, cost)
         if len(cheaper):
             result = search_layouts(
                 pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=quick
@@ -77,7 +78,7 @@ def fewer_gpus_notes(
     return tuple(notes)
 
 
-def _promising(space: LayoutSpace, bounds: Column, value: int) -> LayoutSpace:
+def _promising(space: LayoutSpace, bounds: Column | NDArray[np.float64], value: int) -> LayoutSpace:
     """The layouts whose bound undercuts a value, the smallest bounds first, not too many."""
     order = np.argsort(bounds, kind="stable")[:_MOST_TRIED]
     return _subset(space, np.sort(order[bounds[order] < value]))

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
 from planner.plans import Candidate
+from planner.search.answer import candidate_of
 from planner.search.run import LayoutResult, SearchLimits, search_layouts
 from planner.search.space import LayoutSpace
 
@@ -58,18 +59,7 @@ def pareto_candidates(
         for solved in result.solved.values():
             owners[id(solved)] = own
             found.append(solved)
-    plans = [
-        assemble_plan(owners[id(result)], result.layout, result.cuts)
-        for result in pareto_front(found)
-    ]
     return tuple(
-        Candidate(
-            layout=plan.layout,
-            step_time_ms=plan.step_time_ms or 0.0,
-            bottleneck_ms=plan.bottleneck_ms or 0.0,
-            peak_memory_bytes=plan.peak_memory_bytes or 0,
-            num_gpus=plan.num_gpus,
-            tokens_per_s=plan.tokens_per_s,
-        )
-        for plan in plans
+        candidate_of(assemble_plan(owners[id(result)], result.layout, result.cuts))
+        for result in pareto_front(found)
     )

@@ -13,7 +13,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -423,6 +423,4 @@ def _measured(
 
 
 def _with_bound(found: LayoutResult, bound: int) -> LayoutResult:
-    from dataclasses import replace
-
     return replace(found, step_bound=bound)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.cost.legality import legal_tensor_degrees, tensor_parallel_conflict
 from planner.errors import LayoutError
+from planner.placement import stays_in_domain
 from planner.plans import Layout
 from planner.specs import MOST_MICROBATCHES, Cluster, Model, Schedule, Training
 
@@ -90,9 +91,8 @@ def enumerate_layouts(
     columns: list[I64] = []
     for tp in tensor_degrees:
         pairs = _data_and_pipeline(gpus, tp, max_stages, batch_divisors, training)
-        if cluster.nvlink_domain % tp and not training.allow_cross_domain:
-            # Groups would straddle domains unless all ranks share the first one.
-            pairs = pairs[pairs[:, 0] * pairs[:, 1] * tp <= cluster.nvlink_domain]
+        if not training.allow_cross_domain:
+            pairs = pairs[stays_in_domain(cluster, tp, pairs[:, 0] * pairs[:, 1] * tp)]
         if not len(pairs):
             continue
         per_replica = batch // pairs[:, 0]
@@ -172,7 +172,7 @@ def _check_pins(model: Model, cluster: Cluster, training: Training, max_stages: 
         if conflict:
             legal = legal_tensor_degrees(model, min(gpus, cluster.nvlink_domain))
             raise LayoutError(conflict, fix=f"tp can be {_listed(legal)}")
-        straddles = gpus > cluster.nvlink_domain and cluster.nvlink_domain % pins.tp
+        straddles = not stays_in_domain(cluster, pins.tp, gpus)
         if straddles and not training.allow_cross_domain and not training.allow_fewer:
             raise LayoutError(
                 f"tp={pins.tp} does not divide the nvlink domain of {cluster.nvlink_domain} GPUs, "

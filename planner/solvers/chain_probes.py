@@ -69,7 +69,6 @@ class GreedyProber:
         """One row a stage but the last: number, rising end prices, start prices, end window."""
         tables = self.tables
         times = [a + b for a, b in zip(tables.compute, base_extra, strict=True)]
-        self._times = times
         ups: dict[int, list[int]] = {}
         downs: dict[int, list[int]] = {}
         for tier in set(tables.tiers):
@@ -90,7 +89,6 @@ class GreedyProber:
         for stage, tier in enumerate(tables.tiers):
             rows.append((stage, ups[tier], down, pinned.low[stage + 1], pinned.high[stage + 1]))
             down = downs[tier]
-        self._last_down = down
         return rows
 
     # --- exact prices -------------------------------------------------------------------------
