@@ -12,6 +12,8 @@ The tree::
         ├── GraphError           reason "BAD_GRAPH"           cycle, duplicate, dangling, self-loop
         ├── LayoutError          reason "BAD_LAYOUT"          degrees or batch that do not divide
         ├── PinError             reason "BAD_PIN"             pins or colocations that contradict
+        ├── ScheduleError        reason "BAD_SCHEDULE_SHAPE"  P, M, V a schedule cannot run
+        ├── OrderError           reason "BAD_ORDER"           an order that cannot be executed
         ├── PlanFileError        reason "BAD_PLAN"            a plan file that cannot be read
         └── NotInCatalogError    reason "NOT_IN_CATALOG"      an unknown catalog name
 
@@ -30,10 +32,12 @@ __all__ = [
     "LayoutError",
     "ModelConfigError",
     "NotInCatalogError",
+    "OrderError",
     "PinError",
     "PlanFileError",
     "PlannerError",
     "ProfileError",
+    "ScheduleError",
     "UnitError",
 ]
 
@@ -175,6 +179,21 @@ class PinError(InputError):
     """Pins or colocations that contradict each other or the number of stages."""
 
     reason: ClassVar[str] = "BAD_PIN"
+
+
+class OrderError(InputError):
+    """A schedule's order with a missing, doubled, misplaced or circular operation.
+
+    ``file`` says where in the order: ``rank 3 operation 12``, after the file's name if any.
+    """
+
+    reason: ClassVar[str] = "BAD_ORDER"
+
+
+class ScheduleError(InputError):
+    """A schedule asked for a shape (P, M, V, group size) it cannot run."""
+
+    reason: ClassVar[str] = "BAD_SCHEDULE_SHAPE"
 
 
 class PlanFileError(InputError):

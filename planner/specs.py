@@ -87,10 +87,26 @@ class Recompute(StrEnum):
 
 
 class Schedule(StrEnum):
-    """Order in which a rank runs its micro-batches."""
+    """Order in which a rank runs its micro-batches (:mod:`planner.schedule_rules` has the facts)."""
 
+    NAIVE = "naive"
     GPIPE = "gpipe"
     ONE_F_ONE_B = "1f1b"
+    EAGER_ONE_F_ONE_B = "1f1b-eager"
+    PIPEDREAM = "pipedream"
+    PIPEDREAM_2BW = "pipedream-2bw"
+    INTERLEAVED = "interleaved"
+    LOOPED_BFS = "looped-bfs"
+    ZB_H1 = "zb-h1"
+    ZB_H2 = "zb-h2"
+    ZB_AUTO = "zb-auto"
+    INTERLEAVED_ZB = "interleaved-zb"
+    ZB_V = "zb-v"
+    V_HALF = "v-half"
+    V_MIN = "v-min"
+    DUALPIPE = "dualpipe"
+    DUALPIPE_V = "dualpipe-v"
+    CHIMERA = "chimera"
 
 
 class Sends(StrEnum):
