@@ -87,7 +87,7 @@ class Recompute(StrEnum):
 
 
 class Schedule(StrEnum):
-    """Order in which a rank runs its micro-batches (:mod:`planner.schedule_rules` has the facts)."""
+    """Order in which a rank runs its micro-batches; facts in :mod:`planner.schedule_rules`."""
 
     NAIVE = "naive"
     GPIPE = "gpipe"

@@ -80,8 +80,8 @@ def in_flight(order: Order, until: Kind = Kind.W) -> I64:
     Examples
     --------
     >>> from planner.operations import order_from_lists
-    >>> order = order_from_lists("1f1b", [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]])
-    >>> in_flight(order).tolist()
+    >>> ranks = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    >>> in_flight(order_from_lists("1f1b", ranks)).tolist()
     [2, 1]
     """
     share = 1.0 if until is Kind.I else 0.0

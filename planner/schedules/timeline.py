@@ -314,7 +314,7 @@ def _run(
     order: Order, need: I64, lag: I64, durations: I64, hold: I64
 ) -> tuple[I64, I64, list[int] | None]:
     """Starts, ends (-1 where never reached), and where each rank stands if some are stuck."""
-    count, ranks = order.num_operations, order.num_ranks
+    count = order.num_operations
     joined = order.joined if order.joined is not None else np.zeros(0, np.bool_)
     compiled = "numba" in sys.modules or (
         count >= _WORTH_COMPILING and find_spec("numba") is not None

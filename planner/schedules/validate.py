@@ -93,8 +93,9 @@ def validate_order(order: Order) -> Links:
         away = np.argwhere(present & (rank[table[row_number]] != home))
         if len(away):
             s, m = away[0].tolist()
-            _refuse(order, int(table[row_number, s, m]), f"is away from its forward on rank "
-                    f"{home[s, m]}", "all operations of a stage and micro-batch on one rank")  # fmt: skip
+            problem = f"is away from its forward on rank {home[s, m]}"
+            expected = "all operations of a stage and micro-batch on one rank"
+            _refuse(order, int(table[row_number, s, m]), problem, expected)
     need = np.full(order.num_operations, -1, np.int64)
     need[table[0, 1:]] = table[0, :-1]
     need[table[1, :-1]] = table[1, 1:]
