@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
 from planner.check import Verification, check_plan
-from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
-from planner.errors import InputError, PlanFileError
+from planner.errors import InputError
 from planner.explain import explain_plan, partition_misfit, plan_misfit
-from planner.formats.cluster_file import read_cluster
-from planner.formats.models import read_model
-from planner.formats.plan_file import complete_sketch, read_plan
-from planner.options import objective_of, search_limits, spec_of, stored_spec
-from planner.plans import Candidate, Explanation, Layout, Plan, Status, Termination
+from planner.formats.plan_file import read_plan
+from planner.options import objective_of, search_limits, spec_of
+from planner.plans import Candidate, Explanation, Plan, Status, Termination
+from planner.questions import InputWarning, load_cluster, load_model, plan_question
 from planner.search.answer import plan_of_search
 from planner.search.fewer import fewer_gpus_notes
 from planner.search.pareto import pareto_candidates
@@ -30,7 +27,6 @@ from planner.specs import (
     Objective,
     PartitionSetup,
     Pins,
-    Precision,
     Training,
 )
 from planner.version import planner_version
@@ -44,52 +40,6 @@ __all__ = [
     "partition",
     "plan",
 ]
-
-
-class InputWarning(UserWarning):
-    """Something in an input file that was used in a way its author should know about."""
-
-
-def load_model(
-    source: str, *, precision: Precision | str | None = None, sequence_length: int | None = None
-) -> Model:
-    """A model from a catalog name, profile CSV, config.json or PipeDream ``graph.txt``.
-
-    Raises
-    ------
-    InputError
-        No such file or name, or a file that cannot be used; the message says where and why.
-
-    Warns
-    -----
-    InputWarning
-        Unknown columns that were ignored, several components, and the like.
-
-    Examples
-    --------
-    >>> model = load_model("gpt3-175b")
-    >>> len(model.layers), model.layers[0].name, model.layers[-1].name
-    (98, 'embedding', 'head')
-    """
-    model, notes = read_model(
-        source,
-        precision=Precision(precision) if precision else None,
-        sequence_length=sequence_length,
-    )
-    for note in notes:
-        warnings.warn(note, InputWarning, stacklevel=2)
-    return model
-
-
-def load_cluster(source: str) -> Cluster:
-    """A cluster from ``name:nodes`` or a YAML or JSON file.
-
-    Examples
-    --------
-    >>> load_cluster("dgx-a100-80gb:128").num_gpus
-    1024
-    """
-    return read_cluster(source)
 
 
 def plan(
@@ -329,15 +279,9 @@ def evaluate(
         Not a plan, or one that names no model, cluster or training.
     """
     subject = read_plan(plan) if isinstance(plan, str) else plan
-    pricer, default_layout = _question_of(subject, model, cluster, training)
-    if default_layout is not None and "layout" not in subject.model_fields_set:
-        subject = subject.model_copy(update={"layout": default_layout})
-    subject = complete_sketch(subject, pricer.training.global_batch_size)
+    pricer, subject = plan_question(subject, model, cluster, training)
     if not subject.stages:
-        found = solve_partition(pricer, subject.layout, subject.objective, SearchLimits())
-        if found is None:
-            return Verification((), subject, False)
-        subject = found
+        return Verification((), subject, False)
     return check_plan(pricer, subject)
 
 
@@ -394,51 +338,6 @@ def _best_chain(
     if other.certificate.value_quanta < answer.certificate.value_quanta:
         return inside, other
     return setup, answer
-
-
-def _question_of(
-    subject: Plan,
-    model: Model | str | None,
-    cluster: Cluster | str | None,
-    training: Training | None,
-) -> tuple[Pricer, Layout | None]:
-    inputs = subject.inputs
-    model_source = model or inputs.get("model") or subject.model
-    if not model_source:
-        raise PlanFileError("names no model", fix="give it with --model")
-    model_spec = load_model(model_source) if isinstance(model_source, str) else model_source
-    _same_model(model_spec, inputs, model)
-    cluster_spec = _cluster_of(subject, cluster)
-    if inputs.get("question") == "partition" and training is None:
-        setup = stored_spec(PartitionSetup, inputs, "setup")
-        return partition_question(model_spec, setup, cluster_spec)
-    if training is None and "training" not in inputs:
-        raise PlanFileError("does not say how it trains", fix="give --global-batch and --seq-len")
-    if cluster_spec is None:
-        raise PlanFileError("names no cluster", fix="give it with --cluster")
-    if training is None:
-        training = stored_spec(Training, inputs, "training")
-    return plan_pricer(model_spec, cluster_spec, training), None
-
-
-def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None:
-    if isinstance(override, Cluster):
-        return override
-    if override is None and "cluster_spec" in subject.inputs:
-        return stored_spec(Cluster, subject.inputs, "cluster_spec")
-    source = override or subject.inputs.get("cluster") or subject.cluster
-    return load_cluster(source) if source else None
-
-
-def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:
-    """A plan judged against other data than it was made from would be judged wrongly."""
-    known = inputs.get("model_digest")
-    if override is None and known is not None and known != model.digest():
-        raise PlanFileError(
-            f"the model {inputs.get('model')} has changed since the plan was made "
-            f"(hash {model.digest()}, was {known})",
-            fix="give --model to judge the plan against another model",
-        )
 
 
 def _unknown(
