@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner import placement
 from planner.cost.pricing import Pricer
 from planner.cost.profile_rows import KNOWN_TYPES
@@ -24,8 +27,10 @@ from planner.plans import (
     StepTerms,
     Verdict,
 )
-from planner.schedules.simulate import bubble_fraction, simulate
-from planner.schedules.step import StepEvaluation, evaluate_cuts
+from planner.schedule_rules import RULES
+from planner.schedules.simulate import bubble_fraction
+from planner.schedules.step import StepEvaluation, activation_limits, evaluate_cuts
+from planner.schedules.timing import timing_of
 from planner.specs import Objective, Origin, Precision, Recompute, Schedule, Tier
 from planner.units import format_ms, format_ranges
 
@@ -85,7 +90,7 @@ def assemble_plan(
         pricer.block_table(layout.tp, layout.microbatch_size),
         pricer.state_table(layout.tp, layout.dp, layout.microbatch_size),
     )
-    stages = tuple(_stage(priced, rank, cuts, evaluation) for rank in range(layout.pp))
+    stages = tuple(_stage(priced, rank, evaluation) for rank in range(layout.pp))
     ms = pricer.quantum.ms
     step_ms = ms(evaluation.value)
     training, cluster = pricer.training, pricer.cluster
@@ -164,52 +169,57 @@ def least_memory(problem: ChainProblem, stage: int, start: int, end: int) -> int
     return min(problem.stage_memory(stage, start, end, mode, counts.get(mode, 0)) for mode in modes)
 
 
-def _stage(priced: _Priced, rank: int, cuts: Sequence[int], evaluation: StepEvaluation) -> Stage:
+def _stage(priced: _Priced, rank: int, evaluation: StepEvaluation) -> Stage:
     problem, pricer = priced.problem, priced.pricer
-    start, end = cuts[rank], cuts[rank + 1]
+    pieces = _pieces(problem, rank, evaluation.cuts)
     choice = evaluation.choices[rank]
     ms = pricer.quantum.ms
-    names = tuple(
-        pricer.model.layers[layer].name
-        for block in range(start, end)
-        for layer in pricer.chain.blocks[block]
+    chunks = tuple(
+        tuple(
+            pricer.model.layers[layer].name
+            for block in range(start, end)
+            for layer in pricer.chain.blocks[block]
+        )
+        for start, end in pieces
     )
-    memory = _memory_terms(priced, rank, start, end, choice.mode, choice.layers)
+    memory = _memory_terms(priced, rank, evaluation)
     total = sum(memory.values())
-    origin = max(
-        (priced.blocks.origins[block] for block in range(start, end)), key=list(Origin).index
-    )
+    blocks = [block for start, end in pieces for block in range(start, end)]
+    origin = max((priced.blocks.origins[block] for block in blocks), key=list(Origin).index)
     upper = total + int(
         UPPER_SHARE[origin]
         * sum(memory[term] for term in ("activations", "logits", "workspace", "buffers"))
     )
     budget = int(problem.budget_bytes[rank])
-    weight = sum(int(v) for v in problem.weight_gradient[start:end])
-    backward = evaluation.backward[rank]
-    exposed = problem.exposed_reduction(start, end)
-    reduction = int(problem.reduction[start:end].sum())
+    held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
+    weight = sum(evaluation.costs.weight_gradient[s] for s in held)
+    backward = sum(evaluation.costs.backward[s] for s in held)
+    exposed = evaluation.exposed_reduction[rank]
+    reduction = sum(int(problem.reduction[start:end].sum()) for start, end in pieces)
     reduction += problem.reduction_latency if reduction else 0
-    tensor = problem.tensor_parallel[start:end].sum() if len(problem.tensor_parallel) else 0
+    tensor = 0
+    if len(problem.tensor_parallel):
+        tensor = sum(int(problem.tensor_parallel[start:end].sum()) for start, end in pieces)
     recomputed = choice.layers
     if choice.mode in (Recompute.FULL, Recompute.LAYERS):
-        mask = problem.recomputed_mask(start, end, choice.layers)
         recomputed = sum(
-            len(pricer.chain.blocks[start + offset]) for offset, on in enumerate(mask) if on
+            _recomputed_layers(priced, start, end, None if problem.is_grouped else choice.layers)
+            for start, end in pieces
         )
     return Stage(
         rank=rank,
-        layers=names,
-        chunks=(names,),
+        layers=tuple(name for chunk in chunks for name in chunk),
+        chunks=chunks,
         recompute=choice.mode,
         recomputed_layers=recomputed,
-        forward_ms=ms(evaluation.forward[rank]),
+        forward_ms=ms(sum(evaluation.costs.forward[s] for s in held)),
         backward_ms=ms(backward),
         input_gradient_ms=ms(backward - weight),
         weight_gradient_ms=ms(weight),
         recompute_ms=ms(choice.extra),
-        communication_ms=ms(sum(problem.edges(rank, start, end))),
-        tensor_parallel_ms=ms(int(tensor)),
-        in_flight=int(problem.in_flight[rank]),
+        communication_ms=ms(evaluation.communication[rank]),
+        tensor_parallel_ms=ms(tensor),
+        in_flight=evaluation.in_flight[rank],
         memory_bytes=total,
         memory=memory,
         memory_upper_bytes=upper,
@@ -217,9 +227,23 @@ def _stage(priced: _Priced, rank: int, cuts: Sequence[int], evaluation: StepEval
         verdict=_verdict(total, upper, budget),
         exposed_reduction_ms=ms(exposed),
         hidden_reduction_ms=ms(max(0, reduction - exposed)),
-        optimizer_ms=ms(problem.optimizer_time(start, end)),
+        optimizer_ms=ms(evaluation.optimizer[rank]),
         origin=origin,
     )
+
+
+def _pieces(problem: ChainProblem, rank: int, cuts: Sequence[int]) -> list[tuple[int, int]]:
+    """The intervals of blocks that a rank holds."""
+    held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
+    return [(cuts[stage], cuts[stage + 1]) for stage in held]
+
+
+def _recomputed_layers(priced: _Priced, start: int, end: int, count: int | None) -> int:
+    """Layers recomputed in full of an interval, of whose able blocks the first ``count`` are."""
+    able = int(priced.problem.recomputable[start:end].sum())
+    mask = priced.problem.recomputed_mask(start, end, able if count is None else count)
+    blocks = priced.pricer.chain.blocks
+    return sum(len(blocks[start + offset]) for offset, on in enumerate(mask) if on)
 
 
 def _verdict(total: int, upper: int, budget: int) -> Verdict:
@@ -228,23 +252,41 @@ def _verdict(total: int, upper: int, budget: int) -> Verdict:
     return Verdict.FITS if upper <= budget else Verdict.TIGHT
 
 
-def _memory_terms(
-    priced: _Priced, rank: int, start: int, end: int, mode: Recompute, count: int
-) -> dict[str, int]:
-    """The stage table's terms with states and activations taken apart; they add up the same."""
-    terms = priced.problem.memory_terms(rank, start, end, mode, count)
-    states = priced.states
-    parameters = int(states.parameter_bytes[start:end].sum())
-    gradients = int(states.gradient_bytes[start:end].sum())
-    optimizer = int(states.optimizer_bytes[start:end].sum())
+def _memory_terms(priced: _Priced, rank: int, evaluation: StepEvaluation) -> dict[str, int]:
+    """The rank's memory with states and activations taken apart; the terms add up the same."""
+    problem, states = priced.problem, priced.states
+    pieces = _pieces(problem, rank, evaluation.cuts)
+    choice = evaluation.choices[rank]
+    if evaluation.held:
+        held = evaluation.held[rank]
+        counts = held.counts
+        terms = {
+            "activations": held.activations,
+            "workspace": held.workspace,
+            "buffers": held.buffers,
+        }
+    else:
+        start, end = pieces[0]
+        terms = problem.memory_terms(rank, start, end, choice.mode, choice.layers)
+        counts = (evaluation.in_flight[rank],)
+        terms["activations"] += choice.memory_bytes - sum(terms.values())
+
+    def total(values: NDArray[np.int64]) -> int:
+        return sum(int(values[start:end].sum()) for start, end in pieces)
+
+    parameters, gradients = total(states.parameter_bytes), total(states.gradient_bytes)
+    optimizer = total(states.optimizer_bytes)
+    homes = [block for start, end in pieces for block in range(start, end)]
     for pair, once in zip(states.tied, states.tied_states, strict=True):
-        if start <= pair.first and pair.second < end:
+        if pair.first in homes and pair.second in homes:
             parameters -= once.parameters
             gradients -= once.gradients
             optimizer -= once.optimizer
-    in_flight = int(priced.problem.in_flight[rank])
-    logits = in_flight * int(priced.blocks.logits_bytes[start:end].sum())
-    return {
+    logits = sum(
+        count * int(priced.blocks.logits_bytes[start:end].sum())
+        for count, (start, end) in zip(counts, pieces, strict=True)
+    )
+    found = {
         "parameters": parameters,
         "gradients": gradients,
         "optimizer": optimizer,
@@ -253,6 +295,15 @@ def _memory_terms(
         "workspace": terms["workspace"],
         "buffers": terms["buffers"],
     }
+    # Copies of the weights that asynchronous schedules keep: in the table they are part of what
+    # a micro-batch in flight holds (PipeDream) or of the states (2BW).
+    copies = total(states.parameter_bytes)
+    if priced.layout.schedule is Schedule.PIPEDREAM:
+        found["weight_versions"] = (counts[0] - 1) * copies
+        found["activations"] -= counts[0] * copies
+    elif priced.layout.schedule is Schedule.PIPEDREAM_2BW:
+        found["weight_versions"] = choice.memory_bytes - sum(found.values())
+    return found
 
 
 def _step_terms(priced: _Priced, evaluation: StepEvaluation, stages: Sequence[Stage]) -> StepTerms:
@@ -300,32 +351,34 @@ def _groups(
                 ranks=layout.tp,
                 tier=placement.tensor_group(pricer.cluster, layout.tp).tier,
                 bytes_per_step=count
-                * max(sum(per_block[cuts[r] : cuts[r + 1]]) for r in range(layout.pp)),
+                * max(
+                    sum(sum(per_block[start:end]) for start, end in _pieces(problem, r, cuts))
+                    for r in range(layout.pp)
+                ),
                 exposed_ms=count * max(stage.tensor_parallel_ms for stage in stages),
             )
         )
     if layout.pp > 1:
-        free = simulate(
-            layout.schedule,
-            evaluation.forward,
-            evaluation.backward,
-            [0] * (layout.pp - 1),
-            [0] * (layout.pp - 1),
-            count,
-            problem.sends,
+        free, _ = timing_of(
+            problem,
+            replace(
+                evaluation.costs,
+                edge_forward=(0,) * (problem.num_stages - 1),
+                edge_backward=(0,) * (problem.num_stages - 1),
+                mirrored_forward=None,
+                mirrored_backward=None,
+            ),
+            activation_limits(problem, cuts, evaluation.choices),
         )
-        exposed = evaluation.makespan - free.makespan
-        busiest = 0
-        sent = 0
+        exposed = max(0, evaluation.makespan - free.makespan)
+        busiest = sent = 0
         for rank in range(layout.pp):
-            _, back, out, _ = problem.edges(rank, cuts[rank], cuts[rank + 1])
-            busiest = max(busiest, count * (back + out))
-            blocks = priced.blocks
-            sent = max(
-                sent,
-                int(blocks.cut_backward_bytes[cuts[rank]])
-                + int(blocks.cut_forward_bytes[cuts[rank + 1]]),
-            )
+            crossing = problem.rank_stages[rank] if problem.is_grouped else (rank,)
+            edges = [problem.edges(s, cuts[s], cuts[s + 1]) for s in crossing]
+            busiest = max(busiest, count * sum(back + out for _, back, out, _ in edges))
+            sent = max(sent, sum(_sent(priced, s, cuts) for s in crossing))
+        if RULES[layout.schedule].two_way:  # half of the micro-batches on each of its stages
+            busiest, sent = busiest // 2, sent // 2
         tiers = list(Tier)
         groups.append(
             CollectiveGroup(
@@ -345,7 +398,10 @@ def _groups(
                 ranks=layout.dp,
                 tier=placement.data_group(pricer.cluster, layout.dp, layout.tp).tier,
                 bytes_per_step=max(
-                    int(states.reduction_bytes[cuts[r] : cuts[r + 1]].sum())
+                    sum(
+                        int(states.reduction_bytes[start:end].sum())
+                        for start, end in _pieces(problem, r, cuts)
+                    )
                     for r in range(layout.pp)
                 ),
                 hidden_ms=max(stage.hidden_reduction_ms for stage in stages),
@@ -353,6 +409,21 @@ def _groups(
             )
         )
     return tuple(groups)
+
+
+def _sent(priced: _Priced, stage: int, cuts: Sequence[int]) -> int:
+    """Bytes a stage sends a micro-batch: gradients back and activations on, if to another rank."""
+    problem, blocks = priced.problem, priced.blocks
+    holder = {s: r for r, held in enumerate(problem.rank_stages) for s in held}
+    sent = 0
+    for neighbour, sizes, cut in (
+        (stage - 1, blocks.cut_backward_bytes, cuts[stage]),
+        (stage + 1, blocks.cut_forward_bytes, cuts[stage + 1]),
+    ):
+        apart = RULES[problem.schedule].two_way or holder.get(neighbour, -1) != holder.get(stage)
+        if 0 <= neighbour < problem.num_stages and (not problem.is_grouped or apart):
+            sent += int(sizes[cut])
+    return sent
 
 
 def _notes(priced: _Priced, stages: Sequence[Stage]) -> tuple[str, ...]:

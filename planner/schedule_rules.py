@@ -19,6 +19,7 @@ __all__ = [
     "default_chunks",
     "default_group_size",
     "shape_problem",
+    "stages_of_rank",
 ]
 
 
@@ -35,6 +36,8 @@ class ScheduleRules:
     """Chunk q sits on rank q, then back: rank 2P-1-q (V placement)."""
     two_way: bool = False
     """Stage s sits on ranks s and P-1-s: every rank holds two stages' parameters."""
+    several_stages: bool = False
+    """A rank may hold more than one stage (chunks, or both directions)."""
     asynchronous: bool = False
     """Never drains: weights are updated while micro-batches are in flight."""
     overlaps_pairs: bool = False
@@ -55,25 +58,34 @@ RULES: dict[Schedule, ScheduleRules] = {
     Schedule.INTERLEAVED: ScheduleRules(
         "interleaved 1F1B",
         chunks=None,
+        several_stages=True,
         conditions="min(P, M) <= G <= M, M mod G = 0 or >= P",
     ),
-    Schedule.LOOPED_BFS: ScheduleRules("looped BFS", chunks=None),
+    Schedule.LOOPED_BFS: ScheduleRules("looped BFS", chunks=None, several_stages=True),
     Schedule.ZB_H1: ScheduleRules("ZB-H1", splits_backward=True),
     Schedule.ZB_H2: ScheduleRules("ZB-H2", splits_backward=True),
     Schedule.ZB_AUTO: ScheduleRules("automatic zero bubble", splits_backward=True),
     Schedule.INTERLEAVED_ZB: ScheduleRules(
         "interleaved zero bubble",
         chunks=None,
+        several_stages=True,
         splits_backward=True,
         conditions="G >= min(P, M), M mod G = 0 or >= P",
     ),
-    Schedule.ZB_V: ScheduleRules("ZB-V", chunks=2, splits_backward=True, folded=True),
-    Schedule.V_HALF: ScheduleRules("V-Half", chunks=2, splits_backward=True, folded=True),
-    Schedule.V_MIN: ScheduleRules("V-Min", chunks=2, splits_backward=True, folded=True),
+    Schedule.ZB_V: ScheduleRules(
+        "ZB-V", chunks=2, splits_backward=True, folded=True, several_stages=True
+    ),
+    Schedule.V_HALF: ScheduleRules(
+        "V-Half", chunks=2, splits_backward=True, folded=True, several_stages=True
+    ),
+    Schedule.V_MIN: ScheduleRules(
+        "V-Min", chunks=2, splits_backward=True, folded=True, several_stages=True
+    ),
     Schedule.DUALPIPE: ScheduleRules(
         "DualPipe",
         splits_backward=True,
         two_way=True,
+        several_stages=True,
         overlaps_pairs=True,
         even_ranks=True,
         fewest_per_rank=2,
@@ -84,6 +96,7 @@ RULES: dict[Schedule, ScheduleRules] = {
         chunks=2,
         splits_backward=True,
         folded=True,
+        several_stages=True,
         overlaps_pairs=True,
         fewest_per_rank=2,
         conditions="M >= 2P",
@@ -91,6 +104,7 @@ RULES: dict[Schedule, ScheduleRules] = {
     Schedule.CHIMERA: ScheduleRules(
         "Chimera",
         two_way=True,
+        several_stages=True,
         even_ranks=True,
         conditions="P even, M a multiple of P",
     ),
@@ -118,6 +132,29 @@ def default_group_size(num_ranks: int, num_microbatches: int) -> int:
     (4, 5, 3)
     """
     return num_microbatches // max(1, num_microbatches // num_ranks)
+
+
+def stages_of_rank(
+    schedule: Schedule, num_ranks: int, num_chunks: int | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """The stages (chunks, in model order) whose parameters each rank holds.
+
+    Looped: r, r+P, r+2P, ...; folded: r and 2P-1-r; two-way: r and P-1-r, each on two ranks.
+
+    Examples
+    --------
+    >>> stages_of_rank(Schedule.INTERLEAVED, 2, 3)
+    ((0, 2, 4), (1, 3, 5))
+    >>> stages_of_rank(Schedule.ZB_V, 2), stages_of_rank(Schedule.CHIMERA, 2)
+    (((0, 3), (1, 2)), ((0, 1), (0, 1)))
+    """
+    rules, p = RULES[schedule], num_ranks
+    chunks = default_chunks(schedule) if num_chunks is None else num_chunks
+    if rules.two_way:
+        return tuple(tuple(sorted((rank, p - 1 - rank))) for rank in range(p))
+    if rules.folded:
+        return tuple((rank, 2 * p - 1 - rank) for rank in range(p))
+    return tuple(tuple(rank + p * turn for turn in range(chunks)) for rank in range(p))
 
 
 def check_shape(

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from planner import placement
 from planner.cost import compute, memory, network
 from planner.cost.layers import LayerPrice, price_layer, weakest
+from planner.cost.layout_table import layout_problem
 from planner.cost.pins import StageWindows, stage_windows
 from planner.cost.quantum import Quantum, choose_quantum
-from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
-from planner.cost.tables import BlockTable, FixedLink, StateTable, refuse_overflow
+from planner.cost.stage_table import ChainProblem, TiedPair
+from planner.cost.tables import BlockTable, FixedLink, StateTable
 from planner.graph import Chain
 from planner.plans import Layout
 from planner.specs import Cluster, Layer, Model, Origin, Tier, Training
@@ -438,58 +439,5 @@ class Pricer:
     # --- the table of a layout ----------------------------------------------------------------
 
     def problem(self, layout: Layout) -> ChainProblem:
-        """The priced chain of one layout.
-
-        Raises
-        ------
-        PinError
-            Pins or colocations contradict each other or this number of stages.
-        """
-        blocks = self.block_table(layout.tp, layout.microbatch_size)
-        states = self.state_table(layout.tp, layout.dp, layout.microbatch_size)
-        tiers = self.boundary_tiers(layout)
-        used = tuple(dict.fromkeys(tiers)) or (Tier.LOCAL,)
-        if layout.pp > 1:
-            edge_forward, edge_backward = self.edge_rows(layout.tp, layout.microbatch_size, used)
-        else:
-            edge_forward = edge_backward = np.zeros((1, len(self.chain.blocks) + 1), np.int64)
-        windows = self.windows(layout.pp)
-        in_flight = in_flight_microbatches(layout.schedule, layout.pp, layout.num_microbatches)
-        refuse_overflow(self.model, self.chain, blocks, states, max(in_flight))
-        return ChainProblem(
-            block_names=self.chain.names,
-            num_stages=layout.pp,
-            num_microbatches=layout.num_microbatches,
-            schedule=layout.schedule,
-            sends=self.training.sends,
-            quantum_ms=str(self.quantum),
-            forward=blocks.forward,
-            input_gradient=blocks.input_gradient,
-            weight_gradient=blocks.weight_gradient,
-            selective_extra=blocks.selective_extra,
-            full_extra=blocks.full_extra,
-            recomputable=blocks.recomputable,
-            recompute_modes=self.training.recompute,
-            edge_forward=edge_forward,
-            edge_backward=edge_backward,
-            boundary_tier=np.array([used.index(tier) for tier in tiers], np.int64),
-            static_bytes=states.static_bytes,
-            kept_bytes=blocks.kept_bytes,
-            kept_selective_bytes=blocks.kept_selective_bytes,
-            kept_full_bytes=blocks.kept_full_bytes,
-            transient_bytes=blocks.transient_bytes,
-            transient_full_bytes=blocks.transient_full_bytes,
-            buffer_bytes=blocks.buffer_bytes,
-            tied=states.tied,
-            in_flight=np.array(in_flight, np.int64),
-            budget_bytes=np.full(layout.pp, self.cluster.budget_bytes, np.int64),
-            legal_cut=windows.legal_cut,
-            stage_low=windows.stage_low,
-            stage_high=windows.stage_high,
-            reduction=states.reduction,
-            reduction_latency=states.reduction_latency,
-            overlap_reduction=self.training.overlap_gradient_reduction,
-            update=states.update,
-            fixed_tail=self.fixed_tail(layout),
-            tensor_parallel=blocks.tensor_parallel,
-        )
+        """The priced chain of one layout (:func:`~planner.cost.layout_table.layout_problem`)."""
+        return layout_problem(self, layout)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from planner.specs import Recompute, Schedule, Sends
 
-__all__ = ["ChainProblem", "RecomputeChoice", "TiedPair", "in_flight_microbatches"]
+__all__ = ["ChainProblem", "RecomputeChoice", "TiedPair"]
 
 I64 = NDArray[np.int64]
 
@@ -45,27 +45,13 @@ class RecomputeChoice(NamedTuple):
     memory_bytes: int
 
 
-def in_flight_microbatches(schedule: Schedule, num_stages: int, num_microbatches: int) -> list[int]:
-    """Micro-batches whose activations each rank holds at its peak.
-
-    GPipe keeps all M; 1F1B keeps min(M, P - s) on rank s (PipeDream-Flush, Narayanan et al.
-    2021, section 2.2).
-
-    Examples
-    --------
-    >>> in_flight_microbatches(Schedule.ONE_F_ONE_B, 4, 8)
-    [4, 3, 2, 1]
-    >>> in_flight_microbatches(Schedule.GPIPE, 4, 8)
-    [8, 8, 8, 8]
-    """
-    if schedule is Schedule.GPIPE:
-        return [num_microbatches] * num_stages
-    return [min(num_microbatches, num_stages - rank) for rank in range(num_stages)]
-
-
 @dataclass(frozen=True, eq=False)
 class ChainProblem:
     """A chain of N blocks to be cut into P stages, fully priced.
+
+    Where the schedule puts several stages on a rank (``rank_stages``), ``num_stages`` counts the
+    stages, ``in_flight`` holds 1 for each, and ``budget_bytes`` is that of a stage's rank: what
+    this table allows is then necessary, and :mod:`planner.schedules.grouping` decides.
 
     Array shapes: N for per-block arrays, (T, N+1) for edges by link tier and cut position
     (columns 0 and N are zero: nothing is sent at the ends), P-1 for ``boundary_tier``, P for
@@ -131,6 +117,10 @@ class ChainProblem:
     fixed_tail: int
     """Per-step overhead and tied-embedding reduction, cut-independent."""
 
+    rank_stages: tuple[tuple[int, ...], ...] = ()
+    """Stages that each rank holds; empty: one each."""
+    mirrored_tier: I64 | None = None
+    """``boundary_tier`` for the micro-batches of a two-way schedule that enter at the last rank."""
     tensor_parallel: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Exposed tensor-parallel communication inside each block's forward and backward (for
     reports only; already part of the times)."""
@@ -141,6 +131,16 @@ class ChainProblem:
     def num_blocks(self) -> int:
         """N."""
         return len(self.block_names)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether a rank holds several stages."""
+        return bool(self.rank_stages)
+
+    @property
+    def num_ranks(self) -> int:
+        """Pipeline ranks."""
+        return len(self.rank_stages) or self.num_stages
 
     @cached_property
     def backward(self) -> I64:

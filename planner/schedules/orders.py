@@ -30,6 +30,7 @@ def build_order(
     freed_at_i: float = 0.0,
     aim: Literal["span", "makespan"] = "span",
     sends: Sends = Sends.OVERLAPPED,
+    effort: Literal["quick", "full"] = "full",
 ) -> Order:
     """The order of a schedule.
 
@@ -50,6 +51,8 @@ def build_order(
         Share of an activation freed when I ends (``zb-auto`` and ``zb-v``).
     aim
         What ``zb-auto`` and ``zb-v`` make small first.
+    effort
+        How long they look.
 
     Raises
     ------
@@ -69,6 +72,7 @@ def build_order(
             freed_at_i=freed_at_i,
             aim=aim,
             sends=sends,
+            effort=effort,
         )
     chunks = default_chunks(schedule) if num_chunks is None else num_chunks
     if RULES[schedule].chunks is None and group_size is None:

@@ -22,9 +22,20 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.specs import Schedule, Sends
 
-__all__ = ["Timing", "bubble_fraction", "effective_times", "finishes", "simulate", "simulate_many"]
+__all__ = [
+    "RECURRENT",
+    "Timing",
+    "bubble_fraction",
+    "effective_times",
+    "finishes",
+    "simulate",
+    "simulate_many",
+]
 
 I64 = NDArray[np.int64]
+
+RECURRENT = (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
+"""Schedules whose timeline is a recurrence (the others are simulated by their order)."""
 
 # States remembered while looking for a period; more would cost memory, never exactness.
 _MAX_REMEMBERED = 4096

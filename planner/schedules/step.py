@@ -1,7 +1,7 @@
 """What one cut costs: the plain, slow and obvious evaluation that the judge uses.
 
-value = max_s(finish_s + exposed reduction of stage s) + max_s optimizer time of stage s + fixed
-tail, where finish_s is the simulated end of rank s's last operation.
+value = max_r(finish_r + exposed reduction of rank r) + max_r optimizer time of rank r + fixed
+tail, where finish_r is the simulated end of rank r's last operation.
 """
 
 from __future__ import annotations
@@ -10,31 +10,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.errors import InputError
-from planner.schedules.simulate import Timing, simulate
+from planner.schedules.grouping import RankMemory, grouped_choice
+from planner.schedules.simulate import Timing
+from planner.schedules.timing import StageCosts, timing_of
+from planner.specs import Recompute, Schedule
 
-__all__ = ["StepEvaluation", "evaluate_cuts"]
+__all__ = ["StepEvaluation", "activation_limits", "evaluate_cuts", "stage_costs"]
+
+_ALWAYS_ROOM = 2
+"""``zb-auto`` asks for at most this many times P micro-batches a rank: more changes nothing."""
 
 
 @dataclass(frozen=True)
 class StepEvaluation:
-    """One cut, fully priced. Times are quanta of the problem; tuples hold one entry a stage."""
+    """One cut, fully priced. Times are quanta of the problem.
+
+    Tuples hold one entry a rank; those of ``costs`` one a stage, which is the same but where a
+    rank holds several stages.
+    """
 
     cuts: tuple[int, ...]
-    """0 = c_0 < c_1 < ... < c_P = N."""
+    """0 = c_0 < c_1 < ... < c_S = N."""
     choices: tuple[RecomputeChoice, ...]
-    forward: tuple[int, ...]
-    backward: tuple[int, ...]
-    """Full backward of a micro-batch with what recompute adds."""
-    edge_forward: tuple[int, ...]
-    """One-way forward cost of the boundary after stage s, s = 0 .. P-2."""
-    edge_backward: tuple[int, ...]
+    """What each rank recomputes, and its memory."""
+    costs: StageCosts
+    load: tuple[int, ...]
+    """F + B of a micro-batch."""
+    communication: tuple[int, ...]
+    """What a rank sends and receives at its cuts for one micro-batch."""
     timing: Timing
     exposed_reduction: tuple[int, ...]
     optimizer: tuple[int, ...]
+    in_flight: tuple[int, ...]
+    """Micro-batches' activations held at the peak; chunks' where a rank holds several stages."""
+    held: tuple[RankMemory, ...]
+    """Memory of ranks that hold several stages; empty otherwise."""
     bottleneck: int
-    """max over stages of t + c."""
+    """max over ranks of t + c."""
     value: int
     """The step value."""
 
@@ -45,12 +61,12 @@ class StepEvaluation:
 
     @property
     def lightest_stage(self) -> int:
-        """Smallest t of any stage (ties between cuts go to the largest)."""
-        return min(f + b for f, b in zip(self.forward, self.backward, strict=True))
+        """Smallest t of any rank (ties between cuts go to the largest)."""
+        return min(self.load)
 
     @property
     def peak_bytes(self) -> int:
-        """Largest memory of any stage."""
+        """Largest memory of any rank."""
         return max(choice.memory_bytes for choice in self.choices)
 
 
@@ -62,13 +78,169 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
     problem
         The priced chain of N blocks.
     cuts
-        P+1 positions from 0 to N, strictly increasing.
+        S+1 positions from 0 to N, strictly increasing.
 
     Raises
     ------
     InputError
         When ``cuts`` is not such a sequence.
     """
+    positions = _positions(problem, cuts)
+    intervals = list(pairwise(positions))
+    if not all(problem.allowed(s, *interval) for s, interval in enumerate(intervals)):
+        return None
+    held: list[RankMemory] = []
+    choices: list[RecomputeChoice] = []
+    for rank in range(problem.num_ranks):
+        if problem.is_grouped:
+            found = grouped_choice(problem, rank, positions)
+            if found is None:
+                return None
+            choices.append(found[0])
+            held.append(found[1])
+        else:
+            choice = problem.recompute_choice(rank, *intervals[rank])
+            if choice is None:
+                return None
+            choices.append(choice)
+    ranks = problem.rank_stages or tuple((stage,) for stage in range(problem.num_stages))
+    costs = stage_costs(problem, positions, choices)
+    limits = activation_limits(problem, positions, choices)
+    timing, really_held = timing_of(problem, costs, limits)
+    in_flight = [int(count) for count in problem.in_flight]
+    if held:
+        in_flight = [sum(memory.counts) for memory in held]
+    elif really_held is not None:
+        in_flight = list(really_held)
+        choices = [
+            _with_in_flight(problem, rank, intervals[rank], choice, in_flight[rank])
+            for rank, choice in enumerate(choices)
+        ]
+    edges = [problem.edges(s, *interval) for s, interval in enumerate(intervals)]
+    stage_load = [f + b for f, b in zip(costs.forward, costs.backward, strict=True)]
+    load = [sum(stage_load[s] for s in stages) for stages in ranks]
+    communication = [sum(sum(edges[s]) for s in stages) for stages in ranks]
+    pieces = [[intervals[s] for s in stages] for stages in ranks]
+    exposed = [exposed_reduction(problem, held_by_rank) for held_by_rank in pieces]
+    optimizer = [
+        sum(problem.optimizer_time(*interval) for interval in held_by_rank)
+        for held_by_rank in pieces
+    ]
+    ends = [finish + tail for finish, tail in zip(timing.finish, exposed, strict=True)]
+    return StepEvaluation(
+        cuts=positions,
+        choices=tuple(choices),
+        costs=costs,
+        load=tuple(load),
+        communication=tuple(communication),
+        timing=timing,
+        exposed_reduction=tuple(exposed),
+        optimizer=tuple(optimizer),
+        in_flight=tuple(in_flight),
+        held=tuple(held),
+        bottleneck=max(t + c for t, c in zip(load, communication, strict=True)),
+        value=max(ends) + max(optimizer) + problem.fixed_tail,
+    )
+
+
+def stage_costs(
+    problem: ChainProblem, cuts: Sequence[int], choices: Sequence[RecomputeChoice]
+) -> StageCosts:
+    """F, I (with recompute), W and edges of every stage of a cut."""
+    intervals = list(pairwise(cuts))
+    sums = problem.prefix
+
+    def total(name: str) -> list[int]:
+        return [sums[name][end] - sums[name][start] for start, end in intervals]
+
+    input_gradient = total("input_gradient")
+    if problem.is_grouped:
+        slowest = [0] * problem.num_stages
+        for rank, stages in enumerate(problem.rank_stages):
+            for s in stages:
+                # A stage on two ranks recomputes as the more thrifty of them has to.
+                added = _extra(problem, intervals[s], choices[rank].mode)
+                slowest[s] = max(slowest[s], added)
+        input_gradient = [i + extra for i, extra in zip(input_gradient, slowest, strict=True)]
+    else:
+        input_gradient = [i + c.extra for i, c in zip(input_gradient, choices, strict=True)]
+    edges = [problem.edges(s, *interval) for s, interval in enumerate(intervals)]
+    mirrored: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    if problem.mirrored_tier is not None:
+        borders = (problem.mirrored_tier, np.array(cuts[1:-1], np.int64))
+        mirrored = (
+            tuple(problem.edge_forward[borders].tolist()),
+            tuple(problem.edge_backward[borders].tolist()),
+        )
+    return StageCosts(
+        forward=tuple(total("forward")),
+        input_gradient=tuple(input_gradient),
+        weight_gradient=tuple(total("weight_gradient")),
+        edge_forward=tuple(edge[2] for edge in edges[:-1]),
+        edge_backward=tuple(edge[3] for edge in edges[:-1]),
+        mirrored_forward=mirrored and mirrored[0],
+        mirrored_backward=mirrored and mirrored[1],
+    )
+
+
+def _extra(problem: ChainProblem, interval: tuple[int, int], mode: Recompute) -> int:
+    if mode is Recompute.NONE:
+        return 0
+    able = int(problem.recomputable[slice(*interval)].sum()) if mode is Recompute.FULL else 0
+    return problem.recompute_extra(*interval, mode, able)
+
+
+def activation_limits(
+    problem: ChainProblem, cuts: Sequence[int], choices: Sequence[RecomputeChoice]
+) -> list[int] | None:
+    """Micro-batches each rank has memory for beside its states; None but for ``zb-auto``."""
+    if problem.schedule is not Schedule.ZB_AUTO:
+        return None
+    most = min(problem.num_microbatches, _ALWAYS_ROOM * problem.num_ranks)
+    limits = []
+    for rank, choice in enumerate(choices):
+        start, end = cuts[rank], cuts[rank + 1]
+        terms = problem.memory_terms(rank, start, end, choice.mode, choice.layers)
+        each = terms["activations"] // max(1, int(problem.in_flight[rank]))
+        room = int(problem.budget_bytes[rank]) - (choice.memory_bytes - terms["activations"])
+        limits.append(max(1, min(most, room // each)) if each else most)
+    return limits
+
+
+def _with_in_flight(
+    problem: ChainProblem,
+    rank: int,
+    interval: tuple[int, int],
+    choice: RecomputeChoice,
+    in_flight: int,
+) -> RecomputeChoice:
+    terms = problem.memory_terms(rank, *interval, choice.mode, choice.layers)
+    each = terms["activations"] // max(1, int(problem.in_flight[rank]))
+    memory = choice.memory_bytes - terms["activations"] + in_flight * each
+    return choice._replace(memory_bytes=memory)
+
+
+def exposed_reduction(problem: ChainProblem, pieces: Sequence[tuple[int, int]]) -> int:
+    """Gradient reduction left after a rank's last backward, over all its stages.
+
+    As :meth:`ChainProblem.exposed_reduction`: everything but the first block's own share hides
+    under the backward of what the rank runs after it for the last micro-batch.
+    """
+    if len(pieces) == 1:
+        return problem.exposed_reduction(*pieces[0])
+    sums = problem.prefix
+    total = sum(sums["reduction"][end] - sums["reduction"][start] for start, end in pieces)
+    if total == 0:
+        return 0
+    if not problem.overlap_reduction:
+        return problem.reduction_latency + total
+    first = min(start for start, _ in pieces)
+    window = sum(sums["backward"][end] - sums["backward"][start] for start, end in pieces)
+    window -= sums["backward"][first + 1] - sums["backward"][first]
+    return problem.reduction_latency + max(int(problem.reduction[first]), total - window)
+
+
+def _positions(problem: ChainProblem, cuts: Sequence[int]) -> tuple[int, ...]:
     stages = problem.num_stages
     positions = tuple(int(cut) for cut in cuts)
     if (
@@ -82,48 +254,4 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
             value=list(positions),
             expected=f"{stages + 1} increasing positions from 0 to {problem.num_blocks}",
         )
-    bounds = list(enumerate(pairwise(positions)))
-    choices = []
-    for s, (start, end) in bounds:
-        if not problem.allowed(s, start, end):
-            return None
-        choice = problem.recompute_choice(s, start, end)
-        if choice is None:
-            return None
-        choices.append(choice)
-    sums = problem.prefix
-    forward = [sums["forward"][end] - sums["forward"][start] for _, (start, end) in bounds]
-    backward = [
-        sums["backward"][end] - sums["backward"][start] + choices[s].extra
-        for s, (start, end) in bounds
-    ]
-    edges = [problem.edges(s, start, end) for s, (start, end) in bounds]
-    edge_forward = [edges[s][2] for s in range(stages - 1)]
-    edge_backward = [edges[s][3] for s in range(stages - 1)]
-    timing = simulate(
-        problem.schedule,
-        forward,
-        backward,
-        edge_forward,
-        edge_backward,
-        problem.num_microbatches,
-        problem.sends,
-    )
-    exposed = [problem.exposed_reduction(start, end) for _, (start, end) in bounds]
-    optimizer = [problem.optimizer_time(start, end) for _, (start, end) in bounds]
-    ends = [finish + tail for finish, tail in zip(timing.finish, exposed, strict=True)]
-    return StepEvaluation(
-        cuts=positions,
-        choices=tuple(choices),
-        forward=tuple(forward),
-        backward=tuple(backward),
-        edge_forward=tuple(edge_forward),
-        edge_backward=tuple(edge_backward),
-        timing=timing,
-        exposed_reduction=tuple(exposed),
-        optimizer=tuple(optimizer),
-        bottleneck=max(
-            f + b + sum(edges[s]) for s, (f, b) in enumerate(zip(forward, backward, strict=True))
-        ),
-        value=max(ends) + max(optimizer) + problem.fixed_tail,
-    )
+    return positions

@@ -10,7 +10,8 @@ from planner.cost.tables import FixedLink
 from planner.formats.catalog import list_models, load_cluster, load_model
 from planner.graph import contract
 from planner.plans import Layout
-from planner.specs import Recompute, Schedule, Training
+from planner.schedules.simulate import RECURRENT
+from planner.specs import Recompute, Training
 
 
 def catalog_chains(
@@ -30,6 +31,6 @@ def catalog_chains(
             if pp > len(model.layers):
                 continue
             for count in sorted({max(1, pp // 2), pp, pp + 1, 2 * pp, 4 * pp, 8 * pp}):
-                for schedule in Schedule:
+                for schedule in RECURRENT:
                     layout = Layout(pp=pp, num_microbatches=count, schedule=schedule)
                     yield entry.name, layout, pricer.problem(layout)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.cost.stage_table import ChainProblem, TiedPair, in_flight_microbatches
+from planner.cost.in_flight import in_flight_microbatches
+from planner.cost.stage_table import ChainProblem, TiedPair
 from planner.specs import Recompute, Schedule, Sends
 
 HUGE = 10**12

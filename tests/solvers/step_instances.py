@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from instances import random_problem
 
-from planner.cost.stage_table import ChainProblem, in_flight_microbatches
+from planner.cost.in_flight import in_flight_microbatches
+from planner.cost.stage_table import ChainProblem
 from planner.specs import Sends
 
 

@@ -9,9 +9,9 @@ from instances import make_problem
 from step_instances import step_problem
 
 from planner.schedules.exhaust import nothing_below
+from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import evaluate_cuts
 from planner.solvers.step_time import solve_step_time
-from planner.specs import Schedule
 
 
 def values(problem):
@@ -56,7 +56,7 @@ def test_more_stages_than_blocks():
     assert nothing_below(make_problem([1, 2], 3), 10**9) is True
 
 
-@pytest.mark.parametrize("schedule", list(Schedule))
+@pytest.mark.parametrize("schedule", RECURRENT)
 def test_proves_a_model_sized_chain_in_few_nodes(schedule):
     times = [5, *[100] * 32, 70]
     problem = make_problem(

@@ -1,0 +1,152 @@
+"""Memory of ranks that hold several stages: chunks of interleaved and V schedules, both directions.
+
+What a rank holds at one time is a count of micro-batches per stage; which counts occur is a fact
+of the order alone. A rank's activations peak at one of the counts that no other one exceeds in
+every stage, so that a cut is priced by a few products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.operations import Order
+from planner.schedule_rules import default_group_size
+from planner.schedules.memory_curve import held_by_operation
+from planner.schedules.orders import fixed_order
+from planner.specs import Recompute, Schedule
+
+__all__ = ["RankMemory", "grouped_choice", "grouped_memory", "held_counts", "order_of_problem"]
+
+I64 = NDArray[np.int64]
+
+_MODES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+
+
+def order_of_problem(problem: ChainProblem) -> Order:
+    """The order of a problem whose schedule is a fixed list (every one but ``zb-auto``)."""
+    chunks = len(problem.rank_stages[0]) if problem.is_grouped else 1
+    if problem.mirrored_tier is not None:
+        chunks = 1
+    group = None
+    if problem.schedule in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB):
+        group = default_group_size(problem.num_ranks, problem.num_microbatches)
+    return fixed_order(problem.schedule, problem.num_ranks, problem.num_microbatches, chunks, group)
+
+
+def held_counts(problem: ChainProblem) -> tuple[I64, ...]:
+    """For each rank the counts of micro-batches in flight that occur and that nothing exceeds.
+
+    Returns
+    -------
+    One array a rank, shape (K, stages of the rank), in the order of ``rank_stages``.
+    """
+    return _held_counts(order_of_problem(problem), problem.rank_stages)
+
+
+@lru_cache(maxsize=64)
+def _held_counts(order: Order, rank_stages: tuple[tuple[int, ...], ...]) -> tuple[I64, ...]:
+    found = []
+    for rank, stages in enumerate(rank_stages):
+        first, last = int(order.rank_start[rank]), int(order.rank_start[rank + 1])
+        columns = []
+        for stage in stages:
+            weights = np.zeros(order.num_stages)
+            weights[stage] = 1.0
+            columns.append(held_by_operation(order, weights)[first:last])
+        counts = np.unique(np.rint(np.stack(columns, axis=1)).astype(np.int64), axis=0)
+        found.append(_undominated(counts))
+    return tuple(found)
+
+
+def _undominated(counts: I64) -> I64:
+    """Rows that no other row reaches in every column (rows are distinct and sorted)."""
+    kept: list[I64] = []
+    for row in counts[::-1]:
+        if not any((other >= row).all() for other in kept):
+            kept.append(row)
+    return np.array(kept, np.int64)
+
+
+class RankMemory(NamedTuple):
+    """Bytes of a rank that holds several stages."""
+
+    states: int
+    activations: int
+    workspace: int
+    buffers: int
+    counts: tuple[int, ...]
+    """Micro-batches in flight of each of its stages when its activations peak."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.states + self.activations + self.workspace + self.buffers
+
+
+def grouped_memory(
+    problem: ChainProblem, rank: int, cuts: Sequence[int], mode: Recompute
+) -> RankMemory:
+    """Peak memory of a rank under one way to recompute, the same on all its stages."""
+    intervals = [(cuts[stage], cuts[stage + 1]) for stage in problem.rank_stages[rank]]
+    states = workspace = 0
+    kept = []
+    for start, end in intervals:
+        count = int(problem.recomputable[start:end].sum()) if mode is Recompute.FULL else 0
+        terms = problem.memory_terms(0, start, end, mode, count)
+        states += terms["states"]
+        workspace = max(workspace, terms["workspace"])
+        kept.append(terms["activations"] // int(problem.in_flight[0]))
+    for pair in problem.tied:
+        homes = [
+            place
+            for place, (start, end) in enumerate(intervals)
+            for block in (pair.first, pair.second)
+            if start <= block < end
+        ]
+        if len(homes) == 2 and homes[0] != homes[1]:  # both on this rank, on different stages
+            states -= pair.shared_bytes
+    counts = held_counts(problem)[rank]
+    sums = counts @ np.array(kept, np.int64)
+    worst = int(sums.argmax())
+    return RankMemory(
+        states=states,
+        activations=int(sums[worst]),
+        workspace=workspace,
+        buffers=problem.buffer_bytes if problem.num_ranks > 1 else 0,
+        counts=tuple(counts[worst].tolist()),
+    )
+
+
+def grouped_choice(
+    problem: ChainProblem, rank: int, cuts: Sequence[int]
+) -> tuple[RecomputeChoice, RankMemory] | None:
+    """The allowed way to recompute with the least extra time that fits the rank; None if none.
+
+    All stages of a rank recompute alike. ``layers`` is not tried here: it acts as ``full``.
+    """
+    allowed = set(problem.recompute_modes) or {Recompute.NONE}
+    if Recompute.LAYERS in allowed:
+        allowed |= {Recompute.NONE, Recompute.FULL}
+    best: tuple[RecomputeChoice, RankMemory] | None = None
+    for mode in _MODES:
+        if mode not in allowed:
+            continue
+        held = grouped_memory(problem, rank, cuts, mode)
+        if held.total > int(problem.budget_bytes[problem.rank_stages[rank][0]]):
+            continue
+        extra = layers = 0
+        for stage in problem.rank_stages[rank]:
+            start, end = cuts[stage], cuts[stage + 1]
+            able = int(problem.recomputable[start:end].sum()) if mode is Recompute.FULL else 0
+            if mode is not Recompute.NONE:
+                extra += problem.recompute_extra(start, end, mode, able)
+            layers += able
+        if best is None or extra < best[0].extra:
+            best = RecomputeChoice(mode, layers, extra, held.total), held
+    return best
