@@ -67,7 +67,8 @@ def layout_problem(pricer: Pricer, layout: Layout) -> ChainProblem:
         block_names=pricer.chain.names,
         num_stages=stages,
         num_microbatches=layout.num_microbatches,
-        schedule=schedule,
+        # One micro-batch has nothing to order.
+        schedule=Schedule.GPIPE if schedule is Schedule.NAIVE else schedule,
         sends=pricer.training.sends,
         quantum_ms=str(pricer.quantum),
         forward=blocks.forward,

@@ -81,6 +81,7 @@ class StagePrices:
         self.num_microbatches = problem.num_microbatches
         self.forward = _sums(problem.forward)
         self.backward = _sums(problem.backward)
+        self.weight_gradient = _sums(problem.weight_gradient)
         self.update = _sums(problem.update)
         self.modes = tuple(problem.recompute_modes) or (Recompute.NONE,)
         self.fixed_tail = problem.fixed_tail
@@ -246,6 +247,32 @@ class StagePrices:
             left = ~fits & (self._able_before[end] - self._able_before[start] >= count)
             cells, start, end = cells[left], start[left], end[left]
             flight, fixed, budget = flight[left], fixed[left], budget[left]
+
+    def stage_parts(self, mode: Recompute, start: I64, end: I64) -> tuple[I64, I64, I64, I64]:
+        """(extra, states, kept bytes a micro-batch, workspace) of intervals, tied weights apart."""
+        kept, workspace, added = self._kept, self._workspace, None
+        if mode is Recompute.SELECTIVE:
+            kept, added = self._kept_selective, self._selective_extra
+        elif mode is Recompute.FULL:
+            kept, workspace, added = self._kept_full, self._workspace_full, self._full_extra
+        extra = np.zeros_like(end - start) if added is None else added[end] - added[start]
+        states = self._static[end] - self._static[start]
+        return extra, states, kept[end] - kept[start], workspace(start, end)
+
+    def exposed_reduction_of_group(self, start: I64, end: I64) -> I64:
+        """Exposed reduction of ranks that hold several stages; the last axis is theirs."""
+        if start.shape[-1] == 1:
+            return self.exposed_reduction(start[..., 0], end[..., 0])
+        total = (self._reduction[end] - self._reduction[start]).sum(-1)
+        if not self._reduces:
+            return np.zeros_like(total)
+        left = total
+        if self._overlap:
+            first = start.min(-1)
+            window = (self.backward[end] - self.backward[start]).sum(-1)
+            window = window - (self.backward[first + 1] - self.backward[first])
+            left = np.maximum(self._reduction_blocks[first], total - window)
+        return np.where(total == 0, 0, self._latency + left)
 
     def exposed_reduction(self, start: I64, end: I64) -> I64:
         """:meth:`ChainProblem.exposed_reduction` on arrays (start < end; elsewhere anything)."""

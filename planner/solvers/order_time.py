@@ -1,0 +1,178 @@
+"""Least step time over all cuts under schedules that are simulated by their order.
+
+One stage a rank: the stage terms of :mod:`~planner.schedules.general_bounds` give a proven bound
+and, cut by cut in rising order of their bounds, every cut that could still win; simulating them
+in that order proves the best, or leaves the smallest bound not yet simulated.
+
+Several stages a rank: no table of stages prices a rank, so the cuts of a balanced chain are
+improved by moving single blocks, and the bound is that of the totals.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.cost.stage_table import ChainProblem
+from planner.schedules.cut_batch import takes_batches
+from planner.schedules.general_bounds import (
+    GeneralTerms,
+    general_terms,
+    grouped_least_value,
+)
+from planner.schedules.prices import UNREACHABLE
+from planner.solvers.chain import solve_bottleneck
+from planner.solvers.step_candidates import (
+    Incumbent,
+    StepSolution,
+    even_cuts,
+    is_cut,
+    neighbours,
+    no_solution,
+    ramps,
+    solution_of,
+)
+from planner.solvers.step_search import late
+
+__all__ = ["solve_by_order"]
+
+_BATCH = 64
+_MOST_CLIMBS = 40
+_MOST_OPERATIONS = 8_000_000
+"""Operations x cuts that one round of local search may simulate."""
+_MOST_FITTED = 12
+"""Cuts that ``zb-auto`` fits an order to in one round."""
+_NODES_PER_CUT = 8
+"""Nodes of the node limit that one simulated cut stands for."""
+_UNLIMITED_BYTES = 2**60
+
+
+def solve_by_order(
+    problem: ChainProblem,
+    seeds: Sequence[Sequence[int]] = (),
+    upper_bound: int | None = None,
+    node_limit: int = 20000,
+    deadline: float | None = None,
+) -> StepSolution:
+    """Minimise the step value over all cuts; arguments and answer of ``solve_step_time``.
+
+    ``bound_kind`` is ``general_terms`` (the stage terms' bound, or enumeration on top of it) or
+    ``totals``.
+    """
+    best = Incumbent(problem, upper_bound)
+    shaped = [tuple(int(c) for c in seed) for seed in seeds]
+    best.offer([cuts for cuts in shaped if is_cut(problem, cuts)])
+    if problem.is_grouped:
+        return _grouped(problem, best, node_limit, deadline)
+    terms = general_terms(problem)
+    if terms is None:
+        best.offer([even_cuts(problem)])
+        _climb(best, problem, node_limit, deadline)
+        return solution_of(best, grouped_least_value(problem), 0, "totals")
+    bound = terms.bound
+    if bound is None:
+        return no_solution(best)
+    first = terms.argmin()
+    if first is not None and _open(best, bound):
+        best.offer([first])
+    if best.limit is None or not _open(best, bound) or node_limit <= 0 or late(deadline):
+        return solution_of(best, bound, 0, "general_terms")
+    if takes_batches(problem.schedule):
+        best.offer([cuts for cuts in ramps(problem) if is_cut(problem, cuts)])
+    _climb(best, problem, node_limit, deadline)
+    if not _open(best, bound):
+        return solution_of(best, bound, 0, "general_terms")
+    proved, nodes = _enumerate(terms, best, node_limit, deadline)
+    return solution_of(best, max(bound, proved), nodes, "general_terms")
+
+
+def _open(best: Incumbent, bound: int) -> bool:
+    return best.limit is None or bound < best.limit
+
+
+def _climb(best: Incumbent, problem: ChainProblem, node_limit: int, deadline: float | None) -> None:
+    """Move runs of cuts by one block while that helps."""
+    operations = 3 * problem.num_stages * problem.num_microbatches
+    most = min(400, max(2 * problem.num_stages, _MOST_OPERATIONS // operations))
+    rounds = _MOST_CLIMBS
+    if not takes_batches(problem.schedule):
+        most, rounds = _MOST_FITTED, max(1, min(3, node_limit // 300))
+    for _ in range(rounds if node_limit > 0 else 0):
+        before = best.key
+        if before is None or late(deadline):
+            return
+        best.offer(neighbours(before[4])[:most])
+        if best.key is None or best.key[0] == before[0]:
+            return
+
+
+def _enumerate(
+    terms: GeneralTerms, best: Incumbent, node_limit: int, deadline: float | None
+) -> tuple[int, int]:
+    """Simulate cuts in rising order of their bounds; returns (proven bound, cuts looked at).
+
+    A heap of prefixes by the least largest term of any completion: whatever is popped bounds
+    everything that is left.
+    """
+    problem = terms.problem
+    stages = problem.num_stages
+    batch = _BATCH if takes_batches(problem.schedule) else 1
+    budget = node_limit // _NODES_PER_CUT
+    if not takes_batches(problem.schedule):
+        budget = min(budget, _MOST_FITTED)
+    heap: list[tuple[int, int, tuple[int, ...]]] = [(int(terms.least[0, 0]), 0, (0,))]
+    waiting: list[tuple[int, ...]] = []
+    lowest_waiting = UNREACHABLE
+    looked = 0
+    while heap or waiting:
+        limit = best.limit
+        assert limit is not None
+        if waiting and (not heap or len(waiting) >= batch or heap[0][0] >= limit):
+            best.offer(waiting)
+            waiting, lowest_waiting = [], UNREACHABLE
+            continue
+        if not heap or heap[0][0] >= limit:
+            break
+        if looked >= budget or late(deadline) or len(heap) > 50_000:
+            return min(heap[0][0], lowest_waiting, limit), looked
+        bound, depth, cuts = heapq.heappop(heap)
+        position = cuts[-1]
+        stage = -depth
+        ends = np.maximum(terms.term[stage, position], terms.least[stage + 1])
+        ends = np.maximum(ends, bound)
+        for end in np.flatnonzero(ends < limit).tolist():
+            longer = (*cuts, end)
+            if stage + 1 == stages:
+                waiting.append(longer)
+                lowest_waiting = min(lowest_waiting, int(ends[end]))
+                looked += 1
+            else:
+                heapq.heappush(heap, (int(ends[end]), -(stage + 1), longer))
+    limit = best.limit
+    assert limit is not None
+    return limit, looked
+
+
+def _grouped(
+    problem: ChainProblem, best: Incumbent, node_limit: int, deadline: float | None
+) -> StepSolution:
+    """Balanced chunks first, then local search under the ranks' memory."""
+    bound = grouped_least_value(problem)
+    if problem.num_stages > problem.num_blocks:
+        return no_solution(best)
+    roomy = replace(
+        problem,
+        budget_bytes=np.full(problem.num_stages, _UNLIMITED_BYTES, np.int64),
+        rank_stages=(),
+        mirrored_tier=None,
+    )
+    even = solve_bottleneck(roomy)
+    if even is None:
+        return no_solution(best)
+    best.offer([even.cuts, even_cuts(problem), *ramps(problem)])
+    if node_limit > 0:
+        _climb(best, problem, node_limit, deadline)
+    return solution_of(best, bound, 0, "totals")
