@@ -150,6 +150,8 @@ def _csv_rows(text: str, file: str) -> tuple[list[list[str]], list[int]]:
         ) from None
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
+    if not rows:
+        raise OrderError("holds no operation", file=file, expected=_EXPECTED)
     return rows, lines
 
 
