@@ -104,8 +104,10 @@ class Timeline:
         """Time each rank spends in operations and blocking sends (P,)."""
         spent = self.end - self.start + self.hold
         if self.order.joined is not None:
-            # The two of a pair share their time.
-            spent = spent - np.where(self.order.joined, self.end - self.start, 0)
+            # The two of a pair share their time, and their sends run side by side.
+            first = np.flatnonzero(self.order.joined)
+            shared = np.minimum(self.hold[first], self.hold[first + 1])
+            spent[first] -= self.end[first] - self.start[first] + shared
         sums = np.concatenate(([0], np.cumsum(spent)))
         busy: I64 = sums[self.order.rank_start[1:]] - sums[self.order.rank_start[:-1]]
         return busy

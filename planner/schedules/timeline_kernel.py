@@ -65,8 +65,11 @@ def walk(
                     ready.append(waiter[operation])
             begin = finish
             if holds:
-                for operation in range(at, at + width):
-                    begin += hold[operation]
+                # The two sends of a pair run side by side, as they arrive.
+                longest = hold[at]
+                if width == 2 and hold[at + 1] > longest:
+                    longest = hold[at + 1]
+                begin += longest
             at += width
             done += width
             free[rank] = begin
