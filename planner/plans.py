@@ -73,8 +73,9 @@ class Layout(Frozen):
         >>> Layout(dp=16, pp=8, tp=8, microbatch_size=1, num_microbatches=96).short()
         'dp16 x pp8 x tp8, m=1, M=96, 1f1b'
         """
+        chunks = f" x vpp{self.vpp}" if self.vpp > 1 else ""
         return (
-            f"dp{self.dp} x pp{self.pp} x tp{self.tp}, m={self.microbatch_size}, "
+            f"dp{self.dp} x pp{self.pp} x tp{self.tp}{chunks}, m={self.microbatch_size}, "
             f"M={self.num_microbatches}, {self.schedule.value}"
         )
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.errors import ScheduleError
 from planner.specs import Schedule
 
@@ -18,9 +21,13 @@ __all__ = [
     "check_shape",
     "default_chunks",
     "default_group_size",
+    "legal_shapes",
     "shape_problem",
     "stages_of_rank",
 ]
+
+
+I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,29 @@ def shape_problem(
     if rules.chunks is None and schedule is not Schedule.LOOPED_BFS:
         return _group_problem(rules.title, p, m, group_size)
     return None
+
+
+def legal_shapes(
+    schedule: Schedule, num_ranks: I64, num_microbatches: I64, num_chunks: int
+) -> NDArray[np.bool_]:
+    """:func:`shape_problem` on arrays, with the default group size: True where it is None."""
+    rules = RULES[schedule]
+    p, m = num_ranks, num_microbatches
+    legal: NDArray[np.bool_] = m >= rules.fewest_per_rank * p
+    if rules.chunks is not None and num_chunks != rules.chunks:
+        return np.zeros_like(legal)
+    if schedule is Schedule.NAIVE:
+        legal &= m == 1
+    if rules.even_ranks:
+        legal &= p % 2 == 0
+    if schedule is Schedule.CHIMERA:
+        legal &= m % p == 0
+    if schedule is Schedule.DUALPIPE:
+        legal &= m % 2 == 0
+    if rules.chunks is None and schedule is not Schedule.LOOPED_BFS:
+        last = m % (m // np.maximum(1, m // p))
+        legal &= (last == 0) | (last >= p)
+    return legal
 
 
 def _group_problem(title: str, p: int, m: int, given: int | None) -> tuple[str, str] | None:

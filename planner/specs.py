@@ -416,6 +416,7 @@ class Pins(Frozen):
     dp: Positive | None = None
     pp: Positive | None = None
     tp: Positive | None = None
+    vpp: Positive | None = None
     microbatch_size: Positive | None = None
 
 
@@ -461,6 +462,8 @@ class PartitionSetup(Frozen):
     num_stages: Positive
     num_microbatches: Annotated[int, Field(ge=1, le=MOST_MICROBATCHES)] = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
+    vpp: Positive | None = None
+    """Chunks a rank; None: 2 for the V schedules and interleaved ones, else 1."""
     memory_bytes: PositiveBytes | None = None
     """The budget itself, nothing reserved; None is no limit."""
     bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None

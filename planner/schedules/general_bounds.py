@@ -32,6 +32,7 @@ from planner.specs import Schedule
 __all__ = ["GeneralTerms", "general_layout_bound", "general_terms", "grouped_least_value"]
 
 I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 
 _MOST_CELLS = 3_000_000
 """Larger tables of stages are not made; the bound is then the totals' alone."""
@@ -161,7 +162,7 @@ def general_layout_bound(
     total_backward: I64,
     total_weight_gradient: I64,
     largest_stage: I64,
-    forward_share: float,
+    forward_share: F64 | float,
 ) -> I64:
     """Lower bound of the makespan of every cut of a layout, from totals; broadcasts.
 
@@ -185,18 +186,18 @@ def general_layout_bound(
     spread = -(-m * total // p)
     if rules.several_stages or rules.asynchronous:
         return np.maximum(spread, 0 if rules.several_stages else m * largest_stage)
-    share = forward_share if rules.splits_backward else 1.0
+    share = np.asarray(forward_share if rules.splits_backward else 1.0)
     bound = np.maximum(np.maximum(spread, m * largest_stage), _geometric(total, share, p, m))
     if rules.splits_backward:
         quick = np.asarray(total - total_weight_gradient, np.int64)
-        bound = np.maximum(bound, _geometric(quick, 1.0, p, m))
+        bound = np.maximum(bound, _geometric(quick, np.asarray(1.0), p, m))
     result: I64 = bound
     return result
 
 
-def _geometric(total: I64, share: float, p: I64, m: I64) -> I64:
+def _geometric(total: I64, share: F64, p: I64, m: I64) -> I64:
     """a S / (1 - (1 - a/M)^P), rounded down with room for the rounding of floats."""
-    if share <= 0.0:
-        return np.zeros_like(total + p + m)
-    left = -np.expm1(p * np.log1p(-np.minimum(share / m, 1.0 - 1e-15)))
-    return np.floor(share * total / left * (1.0 - 1e-9)).astype(np.int64)
+    rate = np.clip(share / m, 1e-12, 1.0 - 1e-15)
+    left = -np.expm1(p * np.log1p(-rate))
+    found = np.floor(np.clip(share, 1e-12, 1.0) * total / left * (1.0 - 1e-9))
+    return found.astype(np.int64)

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from planner.cost.pricing import Pricer
 from planner.cost.tables import BlockTable
+from planner.schedule_rules import RULES
 from planner.schedules.bounds import layout_bound
+from planner.schedules.general_bounds import general_layout_bound
+from planner.schedules.simulate import RECURRENT
 from planner.search.space import LayoutSpace
 from planner.specs import Recompute, Schedule, Tier
 
@@ -33,6 +36,9 @@ class SpaceBounds:
     """Lower bound of the largest stage time, without communication."""
     total_forward: I64
     total_backward: I64
+    total_weight_gradient: I64
+    forward_share: NDArray[np.float64]
+    """Smallest F / (F + B) of any block."""
     edge_roundtrip: I64
     """Lower bound of the summed edge costs over all boundaries, both ways."""
     tail: I64
@@ -44,7 +50,13 @@ class SpaceBounds:
 def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
-    forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
+    forward, backward, weight, largest, edges, tail, short = (
+        np.zeros(size, np.int64) for _ in range(7)
+    )
+    shares = np.ones(size)
+    recurrent, several, updated = (
+        _which(space, kind) for kind in ("recurrent", "several", "updated")
+    )
     budget, blocks = pricer.cluster.budget_bytes, len(pricer.chain.blocks)
     shapes = np.stack([space.tp, space.microbatch_size], axis=1)
     distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
@@ -54,7 +66,13 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         table = pricer.block_table(tp, microbatch_size)
         forward[members], backward[members] = table.total_ms_quanta
         stages = space.pp[members]
-        largest[members] = _largest_stage_by_count(table, stages)
+        weight[members] = int(table.weight_gradient.sum())
+        shares[members] = _forward_share(table)
+        largest[members] = np.where(
+            several[members],
+            _largest_load(table, stages),
+            _largest_stage_by_count(table, stages),
+        )
         kept = int(_least_kept(table, pricer).sum())
         transient = int(np.minimum(table.transient_bytes, table.transient_full_bytes).min())
         for dp in np.unique(space.dp[members]).tolist():
@@ -77,9 +95,12 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             short[of_dp] = np.maximum(0, static + depth * kept - room)
             first = int(states.reduction[0])
             update = states.update
+            # Rank 0 ends last where backwards are whole; elsewhere another rank's W may.
+            reduced = states.reduction_latency + first if first else 0
+            stepped = np.maximum(-(-int(update.sum()) // pp), int(update.max()))
             tail[of_dp] = (
-                (states.reduction_latency + first if first else 0)
-                + np.maximum(-(-int(update.sum()) // pp), int(update.max()))
+                np.where(recurrent[of_dp], reduced, 0)
+                + np.where(updated[of_dp], 0, stepped)
                 + _fixed_tails(pricer, space, of_dp)
             )
     for key in np.unique(np.stack([space.dp, space.tp, space.pp], axis=1), axis=0).tolist():
@@ -94,31 +115,63 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     step = np.zeros(size, np.int64)
     for index, schedule in enumerate(space.schedules):
         members = np.flatnonzero(space.schedule == index)
-        step[members] = layout_bound(
-            schedule,
-            space.pp[members],
-            space.num_microbatches[members],
-            forward[members],
-            backward[members],
-            largest[members],
-            edges[members],
-        )
-    return SpaceBounds(step + tail, largest, forward, backward, edges, tail, short)
+        counts = space.pp[members], space.num_microbatches[members]
+        if _recurrent(schedule):
+            step[members] = layout_bound(
+                schedule, *counts, forward[members], backward[members], largest[members],
+                edges[members],
+            )  # fmt: skip
+        elif len(members):
+            step[members] = general_layout_bound(
+                schedule, *counts, forward[members], backward[members], weight[members],
+                largest[members], shares[members],
+            )  # fmt: skip
+    return SpaceBounds(step + tail, largest, forward, backward, weight, shares, edges, tail, short)
 
 
 def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_stage: int) -> int:
     """The bound of one layout given an exact lower bound of its largest stage time."""
     schedule = space.schedules[int(space.schedule[index])]
-    makespan = layout_bound(
-        schedule,
-        space.pp[index : index + 1],
-        space.num_microbatches[index : index + 1],
-        bounds.total_forward[index : index + 1],
-        bounds.total_backward[index : index + 1],
-        np.maximum(bounds.largest_stage[index : index + 1], largest_stage),
-        bounds.edge_roundtrip[index : index + 1],
-    )
+    one = slice(index, index + 1)
+    counts = space.pp[one], space.num_microbatches[one]
+    totals = bounds.total_forward[one], bounds.total_backward[one]
+    if RULES[schedule].several_stages:
+        return int(bounds.step[index])
+    largest = np.maximum(bounds.largest_stage[one], largest_stage)
+    if _recurrent(schedule):
+        makespan = layout_bound(schedule, *counts, *totals, largest, bounds.edge_roundtrip[one])
+    else:
+        weight, share = bounds.total_weight_gradient[one], bounds.forward_share[one]
+        makespan = general_layout_bound(schedule, *counts, *totals, weight, largest, share)
     return max(int(bounds.step[index]), int(makespan[0]) + int(bounds.tail[index]))
+
+
+def _recurrent(schedule: Schedule) -> bool:
+    return schedule in RECURRENT or schedule is Schedule.NAIVE
+
+
+def _which(space: LayoutSpace, kind: str) -> NDArray[np.bool_]:
+    """Layouts by what their schedule is."""
+    facts = {
+        "recurrent": [_recurrent(s) for s in space.schedules],
+        "several": [RULES[s].several_stages for s in space.schedules],
+        "updated": [s is Schedule.PIPEDREAM for s in space.schedules],  # part of every micro-batch
+    }
+    return np.array(facts[kind], np.bool_)[space.schedule]
+
+
+def _forward_share(table: BlockTable) -> float:
+    """Smallest share of F in a block's time; 1 where every block is free."""
+    load = table.forward + table.input_gradient + table.weight_gradient
+    timed = load > 0
+    return float((table.forward[timed] / load[timed]).min()) if timed.any() else 1.0
+
+
+def _largest_load(table: BlockTable, ranks: I64) -> I64:
+    """No rank holds less than the average at most, nor can a block be split (half of its
+    micro-batches at least run on one rank)."""
+    times = table.forward + table.input_gradient + table.weight_gradient
+    return np.maximum(-(-int(times.sum()) // ranks), -(-int(times.max()) // 2))
 
 
 def _index(space: LayoutSpace, schedule: Schedule) -> int:

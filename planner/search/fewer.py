@@ -41,7 +41,7 @@ def fewer_gpus_notes(
     fewer = space.num_gpus < plan.num_gpus
     if fewer.sum() > _MOST_LAYOUTS:
         fewer &= plan.num_gpus % space.num_gpus == 0
-    members = _subset(space, fewer)
+    members = space.subset(fewer)
     if not len(members):
         return ()
     notes = []
@@ -81,17 +81,4 @@ def fewer_gpus_notes(
 def _promising(space: LayoutSpace, bounds: Column | NDArray[np.float64], value: int) -> LayoutSpace:
     """The layouts whose bound undercuts a value, the smallest bounds first, not too many."""
     order = np.argsort(bounds, kind="stable")[:_MOST_TRIED]
-    return _subset(space, np.sort(order[bounds[order] < value]))
-
-
-def _subset(space: LayoutSpace, keep: NDArray[np.bool_] | Column) -> LayoutSpace:
-    """Layouts chosen by a mask or by index."""
-    return LayoutSpace(
-        space.dp[keep],
-        space.pp[keep],
-        space.tp[keep],
-        space.microbatch_size[keep],
-        space.num_microbatches[keep],
-        space.schedule[keep],
-        space.schedules,
-    )
+    return space.subset(np.sort(order[bounds[order] < value]))

@@ -19,8 +19,9 @@ import numpy as np
 
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
-from planner.errors import PinError
+from planner.errors import LayoutError, PinError
 from planner.plans import Layout
+from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
 from planner.search.space import LayoutSpace
@@ -33,6 +34,9 @@ __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
 _WAVE = 4
 _FIRST_NODES = 300
 """Branch-and-bound nodes of the first attempt to close a layout that may hold the optimum."""
+_MOST_IMPROVED = 12
+"""Layouts under order-simulated schedules whose cuts are improved, best first: their bounds seldom
+close, so that trying all of them harder would take minutes and prove little."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,7 @@ class _Search:
         self.problems: dict[int, ChainProblem] = {}
         self.bottlenecks: dict[int, BottleneckSolution] = {}
         self.open: dict[int, int] = {}
+        self.improved: set[int] = set()
         self.result = SearchResult([], 0, False, False, space, bounds)
 
     # --- the loop -----------------------------------------------------------------------------
@@ -257,7 +262,7 @@ class _Search:
         layout = self.space.layout(index)
         try:
             problem = self.pricer.problem(layout)
-        except PinError as error:
+        except (PinError, LayoutError) as error:
             self.result.pin_errors[index] = str(error)
             return None
         solution = solve_bottleneck(problem)
@@ -269,9 +274,9 @@ class _Search:
         self.problems[index] = problem
         self.bottlenecks[index] = solution
         if self.objective is Objective.BOTTLENECK:
-            return solution.bound
+            return int(self.bounds.largest_stage[index]) if problem.is_grouped else solution.bound
         edges = problem.edge_forward + problem.edge_backward
-        widest = int(edges.max()) * (2 if layout.pp > 2 else 1)
+        widest = int(edges.max(initial=0)) * (2 if layout.pp > 2 else 1)
         refined = refine_bound(self.bounds, self.space, index, solution.bound - widest)
         self.result.refined[index] = refined
         return self._objective_bound(index, refined)
@@ -310,7 +315,6 @@ class _Search:
         self.result.cut_solves += 1
         self.result.simulations += solution.simulations
         self.result.nodes += solution.nodes
-        problem = self.problems[index]
         bound = max(solution.bound, self.result.refined.get(index, 0))
         self.result.refined[index] = bound
         found: StepSolution | StepEvaluation | None = solution
@@ -320,7 +324,7 @@ class _Search:
             self.open[index] = self._objective_bound(index, bound)
             return
         layout, value = self.space.layout(index), found.value
-        result = _measured(problem, index, layout, found, value, min(bound, value))
+        result = _measured(index, layout, found, value, min(bound, value))
         known = self.result.solved.get(index)
         if known is None or result.rank(self.objective) < known.rank(self.objective):
             self.result.solved[index] = result
@@ -360,10 +364,28 @@ class _Search:
                 and (index in self.result.solved or index in self.open)
                 and self._may_beat(index, place)
             ]
+            undecided = self._worth_improving(undecided)
             if not undecided or self.limits.passed():
                 break
             for start in range(0, len(undecided), _WAVE):
                 self._solve_wave(undecided[start : start + _WAVE], node_limit)
+
+    def _worth_improving(self, undecided: list[int]) -> list[int]:
+        """Leave out order-simulated layouts that were tried harder already, or are not among the
+        best ones held."""
+        others = [index for index in undecided if not self._is_recurrent(index)]
+        if not others:
+            return undecided
+        held = sorted(
+            (index for index in others if index in self.result.solved),
+            key=lambda index: self.result.solved[index].rank(self.objective),
+        )
+        chosen = set(held[: max(0, _MOST_IMPROVED - len(self.improved))]) - self.improved
+        self.improved |= chosen
+        return [index for index in undecided if self._is_recurrent(index) or index in chosen]
+
+    def _is_recurrent(self, index: int) -> bool:
+        return self.problems[index].schedule in RECURRENT
 
     def _may_beat(self, index: int, place: int | None) -> bool:
         bound = self._objective_bound(index, self._step_bound(index))
@@ -390,7 +412,9 @@ class _Search:
         open_bounds = [best]
         for index, found in result.solved.items():
             if self.objective is Objective.BOTTLENECK:
-                open_bounds.append(self.bottlenecks[index].bound)
+                grouped = self.problems[index].is_grouped
+                exact = 0 if grouped else self.bottlenecks[index].bound
+                open_bounds.append(max(exact, int(self.bounds.largest_stage[index])))
             else:
                 open_bounds.append(self._objective_bound(index, found.step_bound))
         open_bounds.extend(
@@ -402,7 +426,6 @@ class _Search:
 
 
 def _measured(
-    problem: ChainProblem,
     index: int,
     layout: Layout,
     evaluated: StepSolution | StepEvaluation,
@@ -410,16 +433,14 @@ def _measured(
     bound: int,
 ) -> LayoutResult:
     """What ranks a cut, from its solution or evaluation."""
-    cuts = tuple(evaluated.cuts or ())
-    sums = problem.prefix
-    loads = [
-        sums["forward"][end] - sums["forward"][start]
-        + sums["backward"][end] - sums["backward"][start] + choice.extra
-        for start, end, choice in zip(cuts, cuts[1:], evaluated.choices, strict=False)
-    ]  # fmt: skip
-    peak = max(choice.memory_bytes for choice in evaluated.choices)
+    lightest = (
+        evaluated.lightest if isinstance(evaluated, StepSolution) else evaluated.lightest_stage
+    )
     assert evaluated.bottleneck is not None
-    return LayoutResult(index, layout, cuts, step, bound, evaluated.bottleneck, min(loads), peak)
+    cuts = tuple(evaluated.cuts or ())
+    return LayoutResult(
+        index, layout, cuts, step, bound, evaluated.bottleneck, lightest, evaluated.peak_bytes
+    )
 
 
 def _with_bound(found: LayoutResult, bound: int) -> LayoutResult:

@@ -12,21 +12,25 @@ from planner.cost.legality import legal_tensor_degrees, tensor_parallel_conflict
 from planner.errors import LayoutError
 from planner.placement import stays_in_domain
 from planner.plans import Layout
+from planner.schedule_rules import RULES, legal_shapes
 from planner.specs import MOST_MICROBATCHES, Cluster, Model, Schedule, Training
 
 __all__ = ["LayoutSpace", "divisors", "enumerate_layouts"]
 
 I64 = NDArray[np.int64]
 
+_SEARCHED_CHUNKS = (2, 3, 4, 6, 8)
+
 
 @dataclass(frozen=True, eq=False)
 class LayoutSpace:
     """Candidate layouts as columns of equal length K, in the canonical tie order
-    (pp, tp, dp, microbatch_size, schedule)."""
+    (pp, tp, dp, vpp, microbatch_size, schedule)."""
 
     dp: I64
     pp: I64
     tp: I64
+    vpp: I64
     microbatch_size: I64
     num_microbatches: I64
     schedule: I64
@@ -41,12 +45,21 @@ class LayoutSpace:
         """World size of each layout, shape (K,)."""
         return self.dp * self.pp * self.tp
 
+    def subset(self, keep: NDArray[np.bool_] | I64) -> LayoutSpace:
+        """Layouts chosen by a mask or by index, in the same order."""
+        columns = (
+            self.dp, self.pp, self.tp, self.vpp, self.microbatch_size, self.num_microbatches,
+            self.schedule,
+        )  # fmt: skip
+        return LayoutSpace(*(column[keep] for column in columns), self.schedules)
+
     def layout(self, index: int) -> Layout:
         """One layout as a plan's type."""
         return Layout(
             dp=int(self.dp[index]),
             pp=int(self.pp[index]),
             tp=int(self.tp[index]),
+            vpp=int(self.vpp[index]),
             microbatch_size=int(self.microbatch_size[index]),
             num_microbatches=int(self.num_microbatches[index]),
             schedule=self.schedules[int(self.schedule[index])],
@@ -114,18 +127,65 @@ def enumerate_layouts(
     if not columns or not sum(block.shape[1] for block in columns):
         raise _nothing_legal(cluster, training, tensor_degrees, max_stages)
     dp, pp, tp_column, size, count = np.concatenate(columns, axis=1)
+    return _scheduled(training, max_stages, dp, pp, tp_column, size, count)
+
+
+def _scheduled(
+    training: Training, max_stages: int, dp: I64, pp: I64, tp: I64, size: I64, count: I64
+) -> LayoutSpace:
+    """The layouts under every schedule and number of chunks that can run them."""
     schedules = training.schedules
-    repeats = len(schedules)
-    index = np.tile(np.arange(repeats, dtype=np.int64), len(dp))
-    dp, pp, tp_column, size, count = (
-        np.repeat(column, repeats) for column in (dp, pp, tp_column, size, count)
-    )
-    # One stage or one micro-batch leaves nothing to order: keep the first schedule alone.
-    keep = (index == 0) | ((pp > 1) & (count > 1))
-    order = np.lexsort((index, size, dp, tp_column, pp))
-    order = order[keep[order]]
+    pinned = training.pins.vpp
+    variants = [
+        (index, chunks)
+        for index, schedule in enumerate(schedules)
+        for chunks in _chunk_counts(schedule)
+        if pinned in (None, chunks)
+    ]
+    if pinned is not None:
+        variants += [
+            (index, pinned)
+            for index, schedule in enumerate(schedules)
+            if RULES[schedule].chunks is None and pinned not in _chunk_counts(schedule)
+        ]
+    if not variants:
+        named = ", ".join(schedule.value for schedule in schedules)
+        raise LayoutError(
+            f"none of the schedules {named} puts {pinned} chunks on a rank",
+            fix="use --schedule interleaved (any number), zb-v (2), or --schedule auto",
+        )
+    # One stage or one micro-batch leaves nothing to order: keep the plainest variant alone.
+    plain = min(variants, key=lambda v: (v[1], RULES[schedules[v[0]]].several_stages))
+    columns = []
+    for index, chunks in variants:
+        schedule = schedules[index]
+        keep = legal_shapes(schedule, pp, count, chunks) & (pp * chunks <= max_stages)
+        if (index, chunks) != plain:
+            keep &= (pp > 1) & (count > 1)
+        if RULES[schedule].two_way:
+            keep &= pp > 1
+        held, name = np.full_like(dp, chunks), np.full_like(dp, index)
+        columns.append(np.stack([dp, pp, tp, held, size, count, name])[:, keep])
+    dp, pp, tp, vpp, size, count, which = np.concatenate(columns, axis=1)
+    if not len(dp):
+        raise _no_schedule(schedules, max_stages)
+    order = np.lexsort((which, size, vpp, dp, tp, pp))
     return LayoutSpace(
-        dp[order], pp[order], tp_column[order], size[order], count[order], index[order], schedules
+        *(column[order] for column in (dp, pp, tp, vpp, size, count, which)), schedules
+    )
+
+
+def _chunk_counts(schedule: Schedule) -> tuple[int, ...]:
+    """Chunks a rank that are searched; any number can be pinned where the schedule takes it."""
+    chunks = RULES[schedule].chunks
+    return _SEARCHED_CHUNKS if chunks is None else (chunks,)
+
+
+def _no_schedule(schedules: Sequence[Schedule], max_stages: int) -> LayoutError:
+    named = "; ".join(f"{s.value}: {RULES[s].conditions}" for s in schedules)
+    return LayoutError(
+        f"no layout has a shape that the schedules can run ({named}; at most {max_stages} stages)",
+        fix="use another global batch or --schedule auto",
     )
 
 
