@@ -2,7 +2,7 @@
 
 >>> import planner
 >>> sorted(name for name in planner.__all__ if name.islower())
-['errors', 'evaluate', 'explain', 'load_cluster', 'load_model', 'partition', 'plan']
+['errors', 'evaluate', 'explain', 'load_cluster', 'load_model', 'partition', 'plan', 'simulate']
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     )
     from planner.plans import Plan
     from planner.specs import Cluster, Model, Training
+    from planner.studies.simulation import simulate
+    from planner.studies.simulation_result import Simulation
 
 __all__ = [
     "Cluster",
     "InputWarning",
     "Model",
     "Plan",
+    "Simulation",
     "Training",
     "errors",
     "evaluate",
@@ -38,6 +41,7 @@ __all__ = [
     "load_model",
     "partition",
     "plan",
+    "simulate",
 ]
 
 _HOME = {
@@ -45,6 +49,8 @@ _HOME = {
     "Model": "planner.specs",
     "Training": "planner.specs",
     "Plan": "planner.plans",
+    "Simulation": "planner.studies.simulation_result",
+    "simulate": "planner.studies.simulation",
 }
 
 

@@ -164,8 +164,9 @@ def _json_ranks(text: str, file: str) -> list[list[str]]:
             fix = None
             if "layout" in document:
                 fix = f"a plan is given without --order: planner simulate {file}"
-            elif "comparison" in document:
-                fix = "give one entry of its comparison"
+            for several in ("comparison", "orders"):
+                if several in document:
+                    fix = f"give one entry of its {several}"
             raise OrderError("holds no order", file=file, expected=_EXPECTED, fix=fix)
         key, document = "ranks", document["ranks"]
     if not isinstance(document, list) or not document:

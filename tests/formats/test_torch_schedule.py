@@ -110,6 +110,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "a plan": ('{"layout": {"pp": 2}}', ["holds no order", "without --order"]),
     "several": ('[{"ranks": [["0F0"]]}, {"ranks": []}]', ["holds 2 orders"]),
     "a comparison": ('{"comparison": []}', ["one entry of its comparison"]),
+    "a collection": ('{"source": "x", "orders": []}', ["one entry of its orders"]),
     "deep": ("[" * 100_000, ["nested too deeply"]),
     "digits": ("[" + "9" * 5000 + "]", ["number that is too long"]),
     "a bad cell in JSON": ('{"ranks": [["0F0", "0G0"]]}', ["key ranks[0][1]", '"0G0"']),
