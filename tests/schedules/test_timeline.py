@@ -17,6 +17,7 @@ from slow_simulator import Costs, DeadlockError, parse, simulate
 from planner.errors import InputError, OrderError
 from planner.operations import Order, order_from_lists
 from planner.schedule_rules import RULES, shape_problem
+from planner.schedules.memory_curve import held_by_operation, peak_by_rank
 from planner.schedules.orders import build_order
 from planner.schedules.timeline import StageTimes, Timeline, run_order, unit_times
 from planner.specs import Schedule, Sends
@@ -179,6 +180,36 @@ def path_adds_up(timeline: Timeline) -> None:
     last = path[-1]
     total += int(timeline.end[last] - timeline.start[last] + timeline.hold[last])
     assert total == timeline.makespan
+
+
+def held_step_by_step(lists, weights, freed_at_i) -> dict[str, float]:
+    """Held on its rank while each operation runs: taken at the start of F, freed at the ends."""
+    freed = {"F": 0.0, "B": 1.0, "I": freed_at_i, "W": 1.0 - freed_at_i}
+    found = {}
+    for cells in lists:
+        held = 0.0
+        for cell in cells:
+            words = parse(cell)
+            held += sum(weights[stage] for stage, kind, _ in words if kind == "F")
+            found |= {"{}{}{}".format(*word): held for word in words}
+            held -= sum(weights[stage] * freed[kind] for stage, kind, _ in words)
+    return found
+
+
+@given(source=st.randoms(use_true_random=False))
+def test_held_activations_of_foreign_orders(source):
+    lists = foreign_lists(source)
+    order = order_from_lists("order", lists)
+    weights = [source.randint(0, 9) for _ in range(order.num_stages)]
+    freed_at_i = source.choice((0.0, 0.25, 1.0))
+    slow = held_step_by_step(lists, weights, freed_at_i)
+    held = held_by_operation(order, weights, freed_at_i)
+    assert {order.name(at): amount for at, amount in enumerate(held.tolist())} == slow
+    peaks = [
+        max((slow["{}{}{}".format(*word)] for cell in cells for word in parse(cell)), default=0)
+        for cells in lists
+    ]
+    assert peak_by_rank(order, weights, freed_at_i).tolist() == peaks
 
 
 # --- equal to the slow simulator ------------------------------------------------------------------
