@@ -46,13 +46,17 @@ _NUMBERS = (
 
 
 @cache
+def document(shared_dir: Path, name: str) -> dict:
+    """One file, ``megatron_1F1B`` for ``megatron_1F1B.json``: its source and its orders."""
+    return json.loads((shared_dir / "data" / "schedules" / f"{name}.json").read_text())
+
+
 def load(shared_dir: Path, name: str) -> list[dict]:
-    """The dumped orders of one file, ``megatron_1F1B`` for ``megatron_1F1B.json``.
+    """The dumped orders of one file.
 
     Each has schedule, P, M, V, ranks (lists in the grammar) and the file's own fields.
     """
-    text = (shared_dir / "data" / "schedules" / f"{name}.json").read_text()
-    return json.loads(text)["orders"]
+    return document(shared_dir, name)["orders"]
 
 
 @cache

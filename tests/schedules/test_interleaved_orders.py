@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dumped_orders import load
+from dumped_orders import document, load
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,6 +190,16 @@ def test_every_legal_shape_runs_on_uneven_stages(shape, data):
         by_rank = each.reshape(chunks, ranks).sum(axis=0)
         assert timeline.busy.tolist() == (microbatches * by_rank).tolist()
         assert (order.num_stages, order.num_microbatches) == (stages, microbatches)
+
+
+def test_what_megatron_refuses_is_refused(shared_dir):
+    shapes_refused = document(shared_dir, "megatron_interleaved")["rejected"]
+    assert len(shapes_refused) > 90
+    for shape in shapes_refused:
+        p, m, v, g = (shape[field] for field in "PMVG")
+        problem = shape_problem(Schedule.INTERLEAVED, p, m, v, g)
+        assert problem is not None, shape
+        assert f"M={m} leaves a last group of {m % g} micro-batches with G={g}" in problem[0]
 
 
 def test_refused_groups_may_deadlock():
