@@ -356,10 +356,12 @@ def schema(
     schema_command(what)
 
 
-def _add_profile_commands() -> None:
+def _add_more_commands() -> None:
     from planner.cli.profile import profile_app
+    from planner.cli.simulate import simulate
 
+    app.command()(simulate)
     app.add_typer(profile_app, name="profile")
 
 
-_add_profile_commands()
+_add_more_commands()

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
     from planner.check import Verification
     from planner.specs import Training
 
-__all__ = ["evaluate_command", "explain_command"]
+__all__ = [
+    "evaluate_command",
+    "explain_command",
+    "naming_plan",
+    "read_subject",
+    "training_of",
+]
 
 
-def _read(source: str, model: str | None, global_batch: int | None) -> Plan:
+def read_subject(source: str, model: str | None, global_batch: int | None) -> Plan:
     """A plan file or a sketch, whose micro-batches may follow from the global batch."""
     from planner.formats.plan_file import complete_sketch, read_plan
 
@@ -48,7 +54,7 @@ def _read(source: str, model: str | None, global_batch: int | None) -> Plan:
 
 
 @contextmanager
-def _question(source: str, plan: Plan, model: str | None, cluster: str | None) -> Iterator[None]:
+def naming_plan(source: str, plan: Plan, model: str | None, cluster: str | None) -> Iterator[None]:
     """What a plan file refers to may be broken or gone; the errors then name the plan file."""
     from pydantic import ValidationError
 
@@ -80,7 +86,7 @@ def _question(source: str, plan: Plan, model: str | None, cluster: str | None) -
         raise PlanFileError(error.problem, file=file, value=error.value, fix=error.fix) from None
 
 
-def _training(
+def training_of(
     plan: Plan, model: str | None, global_batch: int | None, seq_len: int | None
 ) -> Training | None:
     """A training set-up for a sketch, or the plan's own with a field replaced."""
@@ -124,9 +130,9 @@ def evaluate_command(
     from planner import api
 
     check_output(output, inputs=(source, model, cluster))
-    plan = _read(source, model, global_batch)
-    with _question(source, plan, model, cluster):
-        training = _training(plan, model, global_batch, seq_len)
+    plan = read_subject(source, model, global_batch)
+    with naming_plan(source, plan, model, cluster):
+        training = training_of(plan, model, global_batch, seq_len)
         verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
     violations = verification.violations
     document = {
@@ -185,9 +191,9 @@ def explain_command(
     """Explain a plan file."""
     from planner import api
 
-    plan = _read(source, model, global_batch)
-    with _question(source, plan, model, cluster):
-        training = _training(plan, model, global_batch, seq_len)
+    plan = read_subject(source, model, global_batch)
+    with naming_plan(source, plan, model, cluster):
+        training = training_of(plan, model, global_batch, seq_len)
         explanation = api.explain(plan, model=model, cluster=cluster, training=training)
     if format is Format.JSON:
         emit_text(explanation.model_dump_json(indent=2) + "\n")

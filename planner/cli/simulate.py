@@ -1,0 +1,433 @@
+"""``planner simulate``: a schedule, a plan or a foreign order, simulated and drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import MOST_SAMPLES, Format, FormatOption
+from planner.errors import InputError
+from planner.specs import Schedule, Sends
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from planner.studies.simulation_result import Simulation
+    from planner.studies.simulation_times import TimeOptions
+
+__all__ = ["simulate"]
+
+_TIMES, _FILES, _PLANS = "Times", "Pictures and files", "Pricing a plan"
+_OPTIONS = (
+    "schedule", "stages", "microbatches", "chunks", "group_size", "forward_ms", "backward_ms",
+    "wgrad_ms", "comm_ms", "pair_ms", "reduction_ms", "optimizer_ms", "activation_limit",
+    "freed_at_i", "sends",
+)  # fmt: skip
+
+
+def _times_option(help: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="MS[,MS..]", help=help, rich_help_panel=_TIMES
+    )
+    return option
+
+
+def _file_option(help: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        metavar="FILE", help=help, rich_help_panel=_FILES
+    )
+    return option
+
+
+def simulate(
+    plan: Annotated[
+        str | None,
+        typer.Argument(metavar="PLAN", help="A plan file (JSON), or -: its stages and schedule."),
+    ] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A schedule by name, as 1f1b or zb-h1.")
+    ] = None,
+    stages: Annotated[int | None, typer.Option(min=1, help="Pipeline ranks, P.")] = None,
+    microbatches: Annotated[int | None, typer.Option(min=1, help="Micro-batches, M.")] = None,
+    chunks: Annotated[
+        int | None, typer.Option(min=1, help="Chunks a rank, V; default 1, or 2 for V schedules.")
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Micro-batches of an interleaving group; default M // (M // P)."),
+    ] = None,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="A foreign order: torch's schedule CSV, JSON lists, or -."
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Comma list of schedules, on one time scale."),
+    ] = None,
+    forward_ms: Annotated[
+        str | None,
+        _times_option("F: one value, or one a stage, with chunks one a chunk; default 1."),
+    ] = None,
+    backward_ms: Annotated[
+        str | None, _times_option("The whole backward, I + W; default 2.")
+    ] = None,
+    wgrad_ms: Annotated[
+        str | None, _times_option("W, part of the backward; default half of it.")
+    ] = None,
+    comm_ms: Annotated[
+        str | None,
+        _times_option("One way: one value, P-1 (by edge of ranks) or PV-1 (of chunks); default 0."),
+    ] = None,
+    pair_ms: Annotated[
+        str | None, _times_option("An overlapped pair; default the sum of its two.")
+    ] = None,
+    reduction_ms: Annotated[
+        str | None, _times_option("Gradient reduction after a rank's last operation.")
+    ] = None,
+    optimizer_ms: Annotated[
+        str | None, _times_option("Optimizer, once all ranks have reduced.")
+    ] = None,
+    sends: Annotated[
+        Sends | None,
+        typer.Option(
+            help="Do sends run beside compute (the default) or keep their rank busy?",
+            rich_help_panel=_TIMES,
+        ),
+    ] = None,
+    activation_limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N[,N..]",
+            help="Activations of so many micro-batches a rank may hold; zb-auto and zb-v are made "
+            "to fit, others are checked.",
+        ),
+    ] = None,
+    freed_at_i: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="Of an activation, freed when I ends, not W; default 0."
+        ),
+    ] = None,
+    slots: Annotated[
+        bool,
+        typer.Option(
+            "--slots", help="One cell an operation, not true to scale.", rich_help_panel=_FILES
+        ),
+    ] = False,
+    width: Annotated[
+        int | None,
+        typer.Option(min=40, max=1000, help="Characters of the timeline.", rich_help_panel=_FILES),
+    ] = None,
+    operations: Annotated[
+        bool,
+        typer.Option("--operations", help="JSON with every start and end.", rich_help_panel=_FILES),
+    ] = False,
+    svg: Annotated[str | None, _file_option("Draw it, as SVG.")] = None,
+    trace: Annotated[str | None, _file_option("Chrome trace JSON, for Perfetto.")] = None,
+    csv: Annotated[str | None, _file_option("Write the order as torch's schedule CSV.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Also write the JSON.", rich_help_panel=_FILES
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Instead of the plan's model.", rich_help_panel=_PLANS),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Instead of the plan's cluster.", rich_help_panel=_PLANS),
+    ] = None,
+    global_batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_SAMPLES,
+            help="Of a sketch without a training set-up.",
+            rich_help_panel=_PLANS,
+        ),
+    ] = None,
+    seq_len: Annotated[
+        int | None, typer.Option(min=1, max=MOST_SAMPLES, rich_help_panel=_PLANS)
+    ] = None,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Simulate a schedule, a plan's schedule or a foreign order exactly, and draw it."""
+    from planner.studies.simulation_times import TimeOptions
+
+    _one_source(plan, schedule, order, compare)
+    files = {"--svg": svg, "--trace": trace, "--csv": csv, "--output": output}
+    _check_files(files, (plan, order, model, cluster))
+    shape = {
+        "stages": stages, "microbatches": microbatches, "chunks": chunks, "group_size": group_size,
+    }  # fmt: skip
+    times = {
+        "forward_ms": forward_ms, "backward_ms": backward_ms, "wgrad_ms": wgrad_ms,
+        "comm_ms": comm_ms, "pair_ms": pair_ms, "reduction_ms": reduction_ms,
+        "optimizer_ms": optimizer_ms,
+    }  # fmt: skip
+    pricing = {
+        "model": model, "cluster": cluster, "global_batch": global_batch, "seq_len": seq_len,
+    }  # fmt: skip
+    if compare is not None:
+        _refuse({"trace": trace, "csv": csv}, "is of one schedule, not of --compare")
+    if plan is None:
+        _refuse(pricing, "is about a plan, and none is given")
+    else:
+        said = {**shape, **times, "sends": sends}
+        _refuse(said, "is contradicted by a plan, which says it itself")
+    if order is not None:
+        _refuse(shape, "is contradicted by an order, which says it itself")
+    with _flags_named():
+        limit = _numbers("activation_limit", activation_limit)
+        share = 0.0 if freed_at_i is None else freed_at_i
+        if plan is not None:
+            answer = _of_plan(plan, format, limit, share, model, cluster, global_batch, seq_len)
+        else:
+            numbers = {name: _numbers(name, text) for name, text in times.items()}
+            options = TimeOptions(**numbers)  # type: ignore[arg-type]
+            answer = _of_schedules(
+                (schedule, order, compare), shape, options, limit, share, sends or Sends.OVERLAPPED
+            )
+    made: dict[str, Callable[[], str]] = {
+        "--svg": answer.svg,
+        "--trace": answer.trace,
+        "--csv": answer.csv,
+        "--output": lambda: answer.json(operations),
+    }
+    texts = {flag: made[flag]() for flag, path in files.items() if path is not None}
+    if not _write(files, texts):
+        if format is Format.JSON:
+            from planner.cli.output import emit_text
+
+            emit_text(answer.json(operations))
+        else:
+            answer.print(slots, width)
+    if not all(found.fits for found in answer.found):
+        raise typer.Exit(3)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """One simulation, or several that are compared."""
+
+    found: Sequence[Simulation]
+    compared: bool = False
+    notes: tuple[str, ...] = ()
+
+    def svg(self) -> str:
+        from planner.report.timeline_svg import timeline_svg
+
+        return timeline_svg([found.picture() for found in self.found])
+
+    def trace(self) -> str:
+        from planner.report.chrome_trace import chrome_trace
+
+        return json.dumps(chrome_trace(self.found[0].picture())) + "\n"
+
+    def csv(self) -> str:
+        from planner.formats.torch_schedule import write_torch_csv
+
+        return write_torch_csv(self.found[0].order)
+
+    def json(self, operations: bool) -> str:
+        documents = [found.to_json(operations=operations) for found in self.found]
+        if not self.compared:
+            return documents[0]
+        entries = ",\n".join(document.rstrip("\n") for document in documents)
+        notes = json.dumps(list(self.notes))
+        return f'{{\n"comparison": [\n{entries}\n],\n"notes": {notes}\n}}\n'
+
+    def print(self, slots: bool, timeline_width: int | None) -> None:
+        from planner.cli.output import print_view
+        from planner.cli.simulate_view import comparison_view, simulation_view
+
+        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+        def view(width: int) -> RenderableType:
+            drawn = timeline_width or width
+            if self.compared:
+                return comparison_view(
+                    self.found, self.notes, width, timeline_width=drawn, slots=slots, color=color
+                )
+            return simulation_view(
+                self.found[0], width, timeline_width=drawn, slots=slots, color=color
+            )
+
+        print_view(view)
+
+
+# --- what is simulated -------------------------------------------------------------------------
+
+
+def _one_source(
+    plan: str | None, schedule: str | None, order: str | None, compare: str | None
+) -> None:
+    """Exactly one of a plan, --schedule, --order and --compare."""
+    given = {"PLAN": plan, "--schedule": schedule, "--order": order, "--compare": compare}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(
+            f"contradicts {named[0]}", file=named[1], expected="one of the two",
+        )  # fmt: skip
+    if not named:
+        raise InputError(
+            "nothing to simulate is given",
+            expected="--schedule NAME --stages P --microbatches M, a plan file, --order FILE or "
+            "--compare NAMES",
+        )
+    if plan is not None and plan.lower() in set(Schedule):
+        raise InputError("is a schedule, not a plan file", value=plan, fix=f"use --schedule {plan}")
+
+
+def _of_plan(
+    plan: str,
+    format: Format,
+    limit: float | Sequence[float] | None,
+    share: float,
+    model: str | None,
+    cluster: str | None,
+    global_batch: int | None,
+    seq_len: int | None,
+) -> _Answer:
+    from planner.cli.judge import naming_plan, read_subject, training_of
+    from planner.cli.output import finish
+    from planner.cli.progress import Progress
+    from planner.plans import Status
+    from planner.studies.plan_simulation import simulate_plan
+
+    subject = read_subject(plan, model, global_batch)
+    if subject.status in (Status.INFEASIBLE, Status.UNKNOWN):
+        finish(subject, format, None)  # says why, and leaves with the status that means it
+    with naming_plan(plan, subject, model, cluster), Progress("simulating"):
+        training = training_of(subject, model, global_batch, seq_len)
+        found = simulate_plan(
+            subject,
+            model=model,
+            cluster=cluster,
+            training=training,
+            activation_limit=limit,
+            freed_at_i=share,
+        )
+    return _Answer([found])
+
+
+def _of_schedules(
+    source: tuple[str | None, str | None, str | None],
+    shape: dict[str, int | None],
+    times: TimeOptions,
+    limit: float | Sequence[float] | None,
+    share: float,
+    sends: Sends,
+) -> _Answer:
+    from planner.cli.progress import Progress
+    from planner.formats.torch_schedule import read_order
+    from planner.studies.comparison import compare_schedules
+    from planner.studies.simulation import schedule_of, simulate_order, simulate_schedule
+
+    schedule, order, compare = source
+    options: dict[str, Any] = {
+        "times": times, "activation_limit": limit, "freed_at_i": share, "sends": sends,
+    }  # fmt: skip
+    if order is not None:
+        return _Answer([simulate_order(read_order(order, stdin=sys.stdin), **options)])
+    names = [] if compare is None else compare.split(",")
+    wanted = [schedule_of(name) for name in names] or [schedule_of(schedule)]
+    for name in ("stages", "microbatches"):
+        if shape[name] is None:
+            raise InputError("is not given", file=_flag(name), expected="a whole number >= 1")
+    ranks, count = int(shape["stages"] or 0), int(shape["microbatches"] or 0)
+    options |= {"chunks": shape["chunks"], "group_size": shape["group_size"]}
+    with Progress("simulating"):
+        if compare is None:
+            return _Answer([simulate_schedule(wanted[0], ranks, count, **options)])
+        found, notes = compare_schedules(wanted, ranks, count, **options)
+    return _Answer(found, compared=True, notes=notes)
+
+
+# --- flags and files ---------------------------------------------------------------------------
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+@contextmanager
+def _flags_named() -> Iterator[None]:
+    """Errors of the library about an option name the flag."""
+    try:
+        yield
+    except InputError as error:
+        name, space, rest = (error.file or "").partition(" ")
+        if name not in _OPTIONS:
+            raise
+        raise type(error)(
+            error.problem,
+            file=_flag(name) + space + rest,
+            value=error.value,
+            expected=error.expected,
+            fix=error.fix,
+        ) from None
+
+
+def _refuse(given: dict[str, Any], problem: str) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(problem, file=_flag(name), fix="leave it out")
+
+
+def _numbers(name: str, text: str | None) -> float | list[float] | None:
+    """A number, or the numbers of a comma list."""
+    if text is None:
+        return None
+    words = text.split(",")
+    numbers = []
+    for index, word in enumerate(words):
+        try:
+            numbers.append(float(word))
+        except ValueError:
+            place = name if len(words) == 1 else f"{name} entry {index}"
+            raise InputError(
+                "is no number", file=place, value=word, expected="numbers, as 1.5 or 1,2,1"
+            ) from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _check_files(files: dict[str, str | None], inputs: Sequence[str | None]) -> None:
+    """Refuse files that cannot be written, before anything is simulated."""
+    from planner.cli.output import check_output
+
+    seen: set[str] = set()
+    for path in files.values():
+        if path is None:
+            continue
+        check_output(path, inputs=inputs)
+        target = path if path == "-" else os.path.realpath(path)
+        if target in seen and target != os.devnull:
+            raise InputError("is to hold two things", file=path, fix="give each its own file")
+        seen.add(target)
+
+
+def _write(files: dict[str, str | None], texts: dict[str, str]) -> bool:
+    """Write what was asked for; whether one of it is all that standard output holds."""
+    from planner.cli.output import emit_text, write_text
+
+    printed = False
+    for flag, text in texts.items():
+        path = files[flag]
+        if path == "-":
+            emit_text(text)
+            printed = True
+        elif path is not None:
+            write_text(path, text)
+    return printed
