@@ -196,6 +196,18 @@ def test_longer_orders_are_the_same_walk(schedule):
             assert np.array_equal(order.kind, controlled_memory._KIND[walk.row].ravel())
 
 
+@pytest.mark.parametrize("schedule", CONTROLLED)
+def test_no_choice_gets_stuck(schedule):
+    """The slot that the fill phase leaves for the second chunk is what keeps ranks going."""
+    for ranks in range(1, 12):
+        block = controlled_memory._block(schedule, ranks)
+        limit = activation_claim(schedule, ranks)
+        for count in (1, ranks, ranks + 3):
+            for fill in (1, 2):
+                choices = controlled_memory._Choices(fill, (0,), False)
+                assert controlled_memory._walk(block, count, limit, choices) is not None
+
+
 def test_one_micro_batch_takes_its_latency():
     """F, I and the last W in a row: 4P + 1 slots of a chunk."""
     for build in (v_half, v_min):
