@@ -26,11 +26,19 @@ from planner.cost.certificates import reachable
 from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
-from planner.errors import PinError, PlannerError
+from planner.errors import LayoutError, PinError, PlannerError
 from planner.placement import stays_in_domain
 from planner.plans import Certificate, Plan, Status, Violation
+from planner.schedule_rules import RULES, shape_problem, stages_of_rank
 from planner.schedules.bounds import root_bound
 from planner.schedules.exhaust import nothing_below
+from planner.schedules.general_bounds import (
+    general_terms,
+    grouped_least_bottleneck,
+    grouped_least_value,
+    none_below,
+)
+from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import evaluate_cuts
 from planner.specs import Objective
 
@@ -38,6 +46,9 @@ __all__ = ["Verification", "check_plan", "cuts_of"]
 
 _RELATIVE = 1e-9
 """Two runs of the same arithmetic differ only by the rounding of quanta to milliseconds."""
+
+_NODES_PER_CUT = 20
+"""Nodes of the enumeration that pricing a cut by its order stands for."""
 
 _CUT_NODES, _LAYOUT_NODES = 20_000, 2_000
 """Nodes of the enumeration where the bound's own chain problem does not confirm a bound."""
@@ -71,35 +82,33 @@ def cuts_of(pricer: Pricer, plan: Plan) -> tuple[tuple[int, ...] | None, list[Vi
     """
     model, chain = pricer.model, pricer.chain
     known = {layer.name for layer in model.layers}
-    violations: list[Violation] = []
     holder: dict[str, int] = {}
+    stages, violations = _stage_layers(plan)
 
     def complain(code: str, message: str, rank: int | None = None) -> None:
         violations.append(Violation(code=code, message=message, rank=rank))
 
-    for stage in plan.stages:
-        if not stage.layers:
-            complain("EMPTY_STAGE", f"stage {stage.rank} is empty", stage.rank)
-        for name in stage.layers:
+    for stage, (rank, names) in enumerate(stages):
+        if not names:
+            complain("EMPTY_STAGE", f"stage {stage} is empty", rank)
+        for name in names:
             if name not in known:
-                complain("UNKNOWN_LAYER", f"{name} is no layer of {model.name}", stage.rank)
+                complain("UNKNOWN_LAYER", f"{name} is no layer of {model.name}", rank)
             elif name in holder:
-                message = f"{name} is on stages {holder[name]} and {stage.rank}"
-                complain("LAYER_TWICE", message, stage.rank)
-            holder.setdefault(name, stage.rank)
+                message = f"{name} is on stages {holder[name]} and {stage}"
+                complain("LAYER_TWICE", message, rank)
+            holder.setdefault(name, stage)
     missing = [layer.name for layer in model.layers if layer.name not in holder]
-    if missing:
+    if missing and stages:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         complain("LAYER_MISSING", f"on no stage: {', '.join(missing[:5])}{more}")
-    if len(plan.stages) != plan.layout.pp:
-        complain("STAGE_COUNT", f"{len(plan.stages)} stages for pp={plan.layout.pp}")
     if violations:
         return None, violations
     cuts = [0]
-    for rank in range(plan.layout.pp):
+    for stage in range(len(stages)):
         position = cuts[-1]
         while position < len(chain.blocks) and all(
-            holder[model.layers[layer].name] == rank for layer in chain.blocks[position]
+            holder[model.layers[layer].name] == stage for layer in chain.blocks[position]
         ):
             position += 1
         cuts.append(position)
@@ -112,6 +121,34 @@ def cuts_of(pricer: Pricer, plan: Plan) -> tuple[tuple[int, ...] | None, list[Vi
         )
         return None, violations
     return tuple(cuts), violations
+
+
+def _stage_layers(plan: Plan) -> tuple[list[tuple[int, tuple[str, ...]]], list[Violation]]:
+    """(rank, layers) of every stage in model order, and what is wrong with how they stand.
+
+    Where ranks hold several stages their ``chunks`` say which; a stage of a two-way schedule
+    stands on two ranks, with the same layers.
+    """
+    layout = plan.layout
+    if len(plan.stages) != layout.pp:
+        message = f"{len(plan.stages)} stages for pp={layout.pp}"
+        stages = [(stage.rank, stage.layers) for stage in plan.stages]
+        return stages, [Violation(code="STAGE_COUNT", message=message)]
+    if not RULES[layout.schedule].several_stages or layout.vpp < 1:
+        return [(stage.rank, stage.layers) for stage in plan.stages], []
+    found: dict[int, tuple[int, tuple[str, ...]]] = {}
+    for stage, held in zip(
+        plan.stages, stages_of_rank(layout.schedule, layout.pp, layout.vpp), strict=True
+    ):
+        if len(stage.chunks) != len(held):
+            message = f"rank {stage.rank} states {len(stage.chunks)} chunks, not {len(held)}"
+            return [], [Violation(code="CHUNKS", message=message, rank=stage.rank)]
+        for number, layers in zip(held, stage.chunks, strict=True):
+            other = found.setdefault(number, (stage.rank, layers))
+            if other[1] != layers:
+                message = f"ranks {other[0]} and {stage.rank} differ in what stage {number} holds"
+                return [], [Violation(code="CHUNKS", message=message, rank=stage.rank)]
+    return [found[number] for number in sorted(found)], []
 
 
 def check_plan(pricer: Pricer, plan: Plan) -> Verification:
@@ -134,13 +171,15 @@ def check_plan(pricer: Pricer, plan: Plan) -> Verification:
         problem = pricer.problem(plan.layout)
     except PinError as error:
         return Verification((Violation(code="PIN", message=str(error)),), None, False)
-    for rank in range(plan.layout.pp):
-        if not problem.allowed(rank, cuts[rank], cuts[rank + 1]):
+    except LayoutError as error:
+        return Verification((Violation(code="LAYOUT", message=str(error)),), None, False)
+    for stage in range(problem.num_stages):
+        if not problem.allowed(stage, cuts[stage], cuts[stage + 1]):
             violations.append(
                 Violation(
                     code="PIN",
-                    message=f"pins or colocations forbid the layers of stage {rank}",
-                    rank=rank,
+                    message=f"pins or colocations forbid the layers of stage {stage}",
+                    rank=None if problem.is_grouped else stage,
                 )
             )
     if violations:
@@ -175,14 +214,18 @@ def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
     def complain(code: str, message: str) -> None:
         found.append(Violation(code=code, message=message))
 
-    degrees = ("dp", "pp", "tp", "microbatch_size", "num_microbatches")
+    degrees = ("dp", "pp", "tp", "vpp", "microbatch_size", "num_microbatches")
     for name in degrees:
         if getattr(layout, name) < 1:
             complain("LAYOUT", f"{name} is {getattr(layout, name)}; it is at least 1")
-    for name in ("cp", "ep", "vpp"):
+    for name in ("cp", "ep"):
         if getattr(layout, name) != 1:
             complain("LAYOUT", f"{name} is {getattr(layout, name)}; only 1 can be priced")
     if found:
+        return found
+    wrong = shape_problem(layout.schedule, layout.pp, layout.num_microbatches, layout.vpp)
+    if wrong is not None:
+        complain("LAYOUT", f"{wrong[0]}; {wrong[1]}")
         return found
     batch = layout.dp * layout.num_microbatches * layout.microbatch_size
     if batch != training.global_batch_size:
@@ -209,7 +252,7 @@ def _check_degrees(pricer: Pricer, plan: Plan) -> list[Violation]:
         complain(
             "LAYOUT", f"tp={layout.tp} leaves the nvlink domain of {cluster.nvlink_domain} GPUs"
         )
-    for name in ("dp", "pp", "tp", "microbatch_size"):
+    for name in ("dp", "pp", "tp", "vpp", "microbatch_size"):
         pin = getattr(training.pins, name)
         if pin is not None and pin != getattr(layout, name):
             complain("PIN", f"{name} is {getattr(layout, name)}, but pinned to {pin}")
@@ -278,7 +321,8 @@ def _compare(pricer: Pricer, plan: Plan, priced: Plan) -> list[Violation]:
             if name in stated and getattr(said, name) != getattr(really, name):
                 complain(name, getattr(said, name), getattr(really, name), said.rank)
         # One chunk (vpp=1) is the stage's layers, which were judged in whatever order they stand.
-        if "chunks" in stated and said.chunks not in ((said.layers,), really.chunks):
+        alone = ((said.layers,),) if len(really.chunks) == 1 else ()
+        if "chunks" in stated and said.chunks not in (*alone, really.chunks):
             complain("chunks", said.chunks, really.chunks, said.rank)
     return found
 
@@ -351,7 +395,7 @@ def _check_bound(
     if any(violation.code == "BOUND" for violation in found):
         return found, False, False
     if plan.objective is Objective.BOTTLENECK:
-        holds: bool | None = not reachable(problem, bound - 1)
+        holds: bool | None = _bottleneck_bound_holds(problem, bound)
     else:
         holds = _step_bound_holds(
             problem, -(-bound // unit), step, _CUT_NODES if over_cuts else _LAYOUT_NODES
@@ -359,15 +403,28 @@ def _check_bound(
     if holds is False:
         message = f"some cut of this layout beats the stated bound of {plan.bound_ms} ms"
         found.append(Violation(code="BOUND", message=message))
-    elif holds is None and over_cuts and certificate.bound_kind == "interval_dp":
+    elif holds is None and over_cuts and certificate.bound_kind in ("interval_dp", "totals"):
         message = f"the chain problem named by the certificate does not give {plan.bound_ms} ms"
         found.append(Violation(code="BOUND", message=message))
     decided = holds is not None
     return found, decided and over_cuts, decided
 
 
+def _bottleneck_bound_holds(problem: ChainProblem, bound: int) -> bool | None:
+    """Whether no cut has a bottleneck below ``bound``; None where that was not decided."""
+    if problem.is_grouped:
+        return True if grouped_least_bottleneck(problem) >= bound else None
+    return not reachable(problem, bound - 1)
+
+
 def _step_bound_holds(problem: ChainProblem, bound: int, value: int, nodes: int) -> bool | None:
     """Whether no cut has a step value below ``bound``; None where that was not decided."""
+    if problem.is_grouped:
+        return True if grouped_least_value(problem) >= bound else None
+    if problem.schedule not in RECURRENT:
+        if general_terms(problem) is None:
+            return True if grouped_least_value(problem) >= bound else None
+        return none_below(problem, bound, nodes // _NODES_PER_CUT)
     own_bound, _ = root_bound(problem, upper_bound=value)
     if own_bound is not None and own_bound >= bound:
         return True

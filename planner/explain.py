@@ -13,6 +13,8 @@ from planner.cost.question import partition_question, plan_pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
+from planner.schedule_rules import RULES
+from planner.schedules.grouping import least_rank_memory
 from planner.search.bounding import bound_layouts
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
@@ -157,11 +159,11 @@ def _partition_changes(
             {"--recompute": ",".join(mode.value for mode in modes)},
             changed(recompute=modes),
         )
-    if setup.schedule is Schedule.GPIPE:
+    if setup.schedule is not Schedule.ONE_F_ONE_B:
         yield (
             "use the 1f1b schedule, which keeps fewer micro-batches",
             {"--schedule": "1f1b"},
-            changed(schedule=Schedule.ONE_F_ONE_B),
+            changed(schedule=Schedule.ONE_F_ONE_B, vpp=None),
         )
     for stages in _more_stages(setup.num_stages, len(pricer.chain.blocks)):
         yield (
@@ -237,7 +239,9 @@ def _closest(
             break
         layout = space.layout(index)
         try:
-            shortfall = least_shortfall(pricer.problem(layout))
+            problem = pricer.problem(layout)
+            grouped = problem.is_grouped
+            shortfall = _grouped_shortfall(problem) if grouped else least_shortfall(problem)
         except InputError:
             continue
         if shortfall is not None and (best is None or shortfall.short_bytes < best[0]):
@@ -337,6 +341,8 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
     Budgets are equal on all ranks here, so the least budget that any cut fits is what the
     closest cut needs.
     """
+    if problem.is_grouped:
+        return _grouped_shortfall(problem)
     if problem.num_blocks * problem.num_stages <= _LARGE_CHAIN:
         return least_shortfall(problem)
     budget = int(problem.budget_bytes[0])
@@ -368,6 +374,19 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
     return Shortfall(needs[worst], worst, cuts[worst], cuts[worst + 1], cuts)
 
 
+def _grouped_shortfall(problem: ChainProblem) -> Shortfall | None:
+    """What the ranks lack at the cuts that balance the stages; better cuts may lack less."""
+    roomy = replace(problem, budget_bytes=np.full(problem.num_stages, 2**60, np.int64))
+    even = solve_bottleneck(replace(roomy, rank_stages=(), mirrored_tier=None))
+    if even is None:
+        return None
+    needs = [least_rank_memory(problem, rank, even.cuts) for rank in range(problem.num_ranks)]
+    worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
+    stage = problem.rank_stages[worst][0]
+    short = needs[worst] - int(problem.budget_bytes[stage])
+    return Shortfall(short, worst, even.cuts[stage], even.cuts[stage + 1], even.cuts)
+
+
 # --- shared ------------------------------------------------------------------------------------
 
 
@@ -394,10 +413,13 @@ def _infeasible(
     last = names[chain.blocks[shortfall.end - 1][-1]].name
     budget = int(pricer.problem(layout).budget_bytes[shortfall.stage])
     held = first if first == last else f"{first} .. {last}"
+    grouped = RULES[layout.schedule].several_stages
+    closest = "the balanced cut" if grouped else "the closest cut"
+    held += " among others" if grouped else ""
     return Infeasible(
         constraint="memory",
         message=(
-            f"out of memory: the closest cut of {layout.short()} still lacks "
+            f"out of memory: {closest} of {layout.short()} still lacks "
             f"{_exact(shortfall.short_bytes)} on rank "
             f"{shortfall.stage}, which holds {held} and needs "
             f"{format_bytes(budget + shortfall.short_bytes)} of {format_bytes(budget)}"

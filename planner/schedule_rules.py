@@ -22,6 +22,7 @@ __all__ = [
     "default_chunks",
     "default_group_size",
     "legal_shapes",
+    "searched_chunks",
     "shape_problem",
     "stages_of_rank",
 ]
@@ -128,6 +129,14 @@ AUTOMATIC: tuple[Schedule, ...] = tuple(
 def default_chunks(schedule: Schedule) -> int:
     """Chunks a rank holds where nobody says: 2 for the V schedules, else 1."""
     return RULES[schedule].chunks or 1
+
+
+def searched_chunks(schedule: Schedule) -> int:
+    """Chunks a rank that a planner takes where nobody says: 2 where a schedule takes several.
+
+    One chunk would make interleaved schedules the plain ones.
+    """
+    return RULES[schedule].chunks or 2
 
 
 def default_group_size(num_ranks: int, num_microbatches: int) -> int:

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from planner.errors import InputError
+from planner.formats.spelling import did_you_mean
+from planner.schedule_rules import AUTOMATIC
 from planner.specs import Precision, Recompute, Schedule, Sends
 from planner.units import parse_bandwidth, parse_bytes, parse_ms
 
@@ -70,11 +72,8 @@ RecomputeOption = Annotated[
 ]
 SendsOption = Annotated[Sends, typer.Option(help="Do pipeline sends run beside compute?")]
 
-LATER_SCHEDULES = (
-    "naive", "1f1b-eager", "pipedream", "pipedream-2bw", "interleaved", "looped-bfs", "zb-h1",
-    "zb-h2", "zb-auto", "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v",
-    "chimera",
-)  # fmt: skip
+EVERY_LAUNCHER = "1f1b,gpipe"
+"""The schedules that are chosen from where nobody names any: every launcher runs them."""
 
 
 def parse_schedules(text: str) -> tuple[Schedule, ...]:
@@ -83,23 +82,25 @@ def parse_schedules(text: str) -> tuple[Schedule, ...]:
     Raises
     ------
     InputError
-        An unknown name, or a known schedule that this version does not simulate.
+        An unknown name; the nearest one is suggested.
     """
-    if text == "auto":
-        return (Schedule.ONE_F_ONE_B, Schedule.GPIPE)
     found: list[Schedule] = []
     for name in text.split(","):
         word = name.strip().lower()
-        if word in LATER_SCHEDULES:
-            raise InputError(
-                "is a schedule that this version does not simulate",
-                value=word,
-                expected="1f1b, gpipe or auto",
-            )
+        if word == "auto":
+            found += [schedule for schedule in AUTOMATIC if schedule not in found]
+            continue
         try:
             schedule = Schedule(word)
         except ValueError:
-            raise InputError("is no schedule", value=word, expected="1f1b, gpipe or auto") from None
+            known = [member.value for member in Schedule]
+            hint = did_you_mean(word, known)
+            raise InputError(
+                "is no schedule",
+                value=word,
+                expected=f"auto or one of {', '.join(known)}",
+                fix=hint,
+            ) from None
         if schedule not in found:
             found.append(schedule)
     return tuple(found)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 
+from planner.cost.layout_table import stages_of_layout
 from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
 from planner.cost.tables import FixedLink
 from planner.errors import InputError, LayoutError, ProfileError
 from planner.graph import Chain, contract, linearise
 from planner.plans import Layout
+from planner.schedule_rules import check_shape, searched_chunks
 from planner.specs import (
     Calibration,
     Cluster,
@@ -67,15 +69,26 @@ def partition_question(
     InputError
         The model has FLOPs instead of times and no cluster says how fast they run.
     """
+    chunks = setup.vpp or searched_chunks(setup.schedule)
+    layout = Layout(
+        pp=setup.num_stages,
+        tp=setup.tp,
+        vpp=chunks,
+        num_microbatches=setup.num_microbatches,
+        schedule=setup.schedule,
+    )
+    check_shape(setup.schedule, layout.pp, layout.num_microbatches, chunks)
+    pieces = stages_of_layout(layout)
     chain = contract(model)
-    if setup.cut_inside_blocks or setup.num_stages > len(chain.blocks):
+    if setup.cut_inside_blocks or pieces > len(chain.blocks):
         chain = linearise(model)
-    if setup.num_stages > len(chain.blocks):
+    if pieces > len(chain.blocks):
+        each = f" of {chunks} chunks each" if chunks > 1 else ""
         raise LayoutError(
-            f"{setup.num_stages} stages are more than the {len(chain.blocks)} layers of "
+            f"{setup.num_stages} stages{each} are more than the {len(chain.blocks)} layers of "
             f"{model.name}",
-            expected="at least one layer on every stage",
-            fix=f"use at most {len(chain.blocks)} stages",
+            expected=f"at least one layer on every {'chunk' if chunks > 1 else 'stage'}",
+            fix=f"use at most {len(chain.blocks) // chunks} stages",
         )
     rows = [row for layer in model.layers for row in layer.costs]
     if cluster is None:
@@ -114,13 +127,7 @@ def partition_question(
         recompute=setup.recompute,
         sends=setup.sends,
     )
-    layout = Layout(
-        pp=setup.num_stages,
-        tp=setup.tp,
-        microbatch_size=microbatch_size,
-        num_microbatches=setup.num_microbatches,
-        schedule=setup.schedule,
-    )
+    layout = layout.model_copy(update={"microbatch_size": microbatch_size})
     pricer = Pricer(
         model,
         chain,
@@ -128,7 +135,7 @@ def partition_question(
         training,
         fixed_link=FixedLink(setup.bandwidth_bytes_per_s, setup.latency_ms),
         tail=False,
-        repeats=setup.num_microbatches + 2 * setup.num_stages,
+        repeats=setup.num_microbatches + 2 * pieces,
         reference=(setup.tp, microbatch_size),
     )
     return pricer, layout

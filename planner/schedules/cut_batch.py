@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.schedule_rules import RULES
-from planner.schedules.grouping import held_counts, order_of_problem
+from planner.schedules.grouping import (
+    allowed_modes,
+    grouped_choice,
+    held_counts,
+    order_of_problem,
+)
 from planner.schedules.order_batch import BatchTimes, finishes_of_order
 from planner.schedules.prices import UNREACHABLE, CutValues, StagePrices, prices_of
 from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import evaluate_cuts
-from planner.specs import Recompute, Schedule, Sends
+from planner.specs import Schedule, Sends
 
 __all__ = ["CutBatch", "batch_of", "takes_batches"]
 
@@ -50,6 +55,13 @@ class CutBatch:
     def choices(self, cuts: tuple[int, ...]) -> tuple[RecomputeChoice, ...]:
         """What each rank recomputes at cuts that fit."""
         if self.problem.schedule in RECURRENT:
+            return self.prices.choices(cuts)
+        if self.problem.is_grouped:
+            chosen = [
+                grouped_choice(self.problem, rank, cuts) for rank in range(self.problem.num_ranks)
+            ]
+            return tuple(found[0] for found in chosen if found is not None)
+        if self.problem.schedule is not Schedule.ZB_AUTO:
             return self.prices.choices(cuts)
         found = evaluate_cuts(self.problem, cuts)
         return () if found is None else found.choices
@@ -160,11 +172,7 @@ class CutBatch:
     def _grouped(self, start: I64, end: I64) -> tuple[I64, I64]:
         """(extra of every stage, memory of every rank): :func:`grouped_choice` on arrays."""
         problem, prices = self.problem, self.prices
-        allowed = set(problem.recompute_modes) or {Recompute.NONE}
-        if Recompute.LAYERS in allowed:
-            allowed |= {Recompute.NONE, Recompute.FULL}
-        modes = [m for m in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL) if m in allowed]
-        parts = [prices.stage_parts(mode, start, end) for mode in modes]
+        parts = [prices.stage_parts(mode, start, end) for mode in allowed_modes(problem)]
         buffers = problem.buffer_bytes if problem.num_ranks > 1 else 0
         added = np.zeros_like(start)
         memory = np.empty((len(start), problem.num_ranks), np.int64)

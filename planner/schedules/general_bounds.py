@@ -27,9 +27,17 @@ from numpy.typing import NDArray
 from planner.cost.stage_table import ChainProblem
 from planner.schedule_rules import RULES
 from planner.schedules.prices import UNREACHABLE, StagePrices, prices_of
+from planner.schedules.step import evaluate_cuts
 from planner.specs import Schedule
 
-__all__ = ["GeneralTerms", "general_layout_bound", "general_terms", "grouped_least_value"]
+__all__ = [
+    "GeneralTerms",
+    "general_layout_bound",
+    "general_terms",
+    "grouped_least_bottleneck",
+    "grouped_least_value",
+    "none_below",
+]
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -152,6 +160,46 @@ def grouped_least_value(problem: ChainProblem) -> int:
     update = int(prices.update[-1]) * copies
     optimizer = max(-(-update // ranks), int(prices.update_blocks.max()))
     return least + prices.fixed_tail + optimizer
+
+
+def grouped_least_bottleneck(problem: ChainProblem) -> int:
+    """A bottleneck that no cut undercuts where ranks hold several stages: the average load."""
+    prices = prices_of(problem)
+    total = int(prices.forward[-1] + prices.least_backward[-1])
+    copies = 2 if RULES[problem.schedule].two_way else 1
+    return -(-copies * total // problem.num_ranks)
+
+
+def none_below(problem: ChainProblem, limit: int, most_cuts: int) -> bool | None:
+    """Whether no cut of a chain with one stage a rank has a step value below ``limit``.
+
+    Every cut whose stage terms are all below the limit is priced by
+    :func:`~planner.schedules.step.evaluate_cuts`; None where there are more than ``most_cuts``.
+    """
+    terms = general_terms(problem)
+    if terms is None:
+        return None
+    if terms.bound is None or terms.bound >= limit:
+        return True
+    found, nodes = 0, 0
+    stack: list[tuple[int, ...]] = [(0,)]
+    while stack:
+        cuts = stack.pop()
+        stage = len(cuts) - 1
+        if stage == problem.num_stages:
+            found += 1
+            if found > most_cuts:
+                return None
+            priced = evaluate_cuts(problem, cuts)
+            if priced is not None and priced.value < limit:
+                return False
+            continue
+        nodes += 1
+        if nodes > 50 * most_cuts:
+            return None
+        ends = np.maximum(terms.term[stage, cuts[-1]], terms.least[stage + 1])
+        stack += [(*cuts, end) for end in np.flatnonzero(ends < limit).tolist()]
+    return True
 
 
 def general_layout_bound(

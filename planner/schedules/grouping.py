@@ -15,15 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
-from planner.operations import Order
+from planner.operations import Kind, Order
 from planner.schedule_rules import default_group_size
 from planner.schedules.memory_curve import held_by_operation
 from planner.schedules.orders import fixed_order
 from planner.specs import Recompute, Schedule
 
-__all__ = ["RankMemory", "grouped_choice", "grouped_memory", "held_counts", "order_of_problem"]
+__all__ = [
+    "RankMemory",
+    "allowed_modes",
+    "grouped_choice",
+    "grouped_memory",
+    "held_counts",
+    "least_rank_memory",
+    "order_of_problem",
+]
 
 I64 = NDArray[np.int64]
+
+_MANY_ROWS = 256
 
 _MODES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
@@ -59,18 +69,22 @@ def _held_counts(order: Order, rank_stages: tuple[tuple[int, ...], ...]) -> tupl
             weights = np.zeros(order.num_stages)
             weights[stage] = 1.0
             columns.append(held_by_operation(order, weights)[first:last])
-        counts = np.unique(np.rint(np.stack(columns, axis=1)).astype(np.int64), axis=0)
-        found.append(_undominated(counts))
+        counts = np.rint(np.stack(columns, axis=1)).astype(np.int64)
+        # Only what is held when the rank stops taking more can be a peak.
+        grows = np.append(order.kind[first + 1 : last] == Kind.F, False)
+        found.append(_undominated(np.unique(counts[~grows], axis=0)))
     return tuple(found)
 
 
 def _undominated(counts: I64) -> I64:
-    """Rows that no other row reaches in every column (rows are distinct and sorted)."""
-    kept: list[I64] = []
-    for row in counts[::-1]:
-        if not any((other >= row).all() for other in kept):
-            kept.append(row)
-    return np.array(kept, np.int64)
+    """Rows that no other row reaches in every column (rows are distinct)."""
+    if len(counts) > _MANY_ROWS:  # halves first: most rows go early
+        middle = len(counts) // 2
+        counts = np.concatenate([_undominated(counts[:middle]), _undominated(counts[middle:])])
+        if len(counts) > _MANY_ROWS:
+            return counts  # more rows than needed cost time, nothing else
+    reached = (counts[None, :, :] >= counts[:, None, :]).all(axis=2)
+    return counts[reached.sum(axis=1) == 1]
 
 
 class RankMemory(NamedTuple):
@@ -123,6 +137,19 @@ def grouped_memory(
     )
 
 
+def least_rank_memory(problem: ChainProblem, rank: int, cuts: Sequence[int]) -> int:
+    """Bytes of a rank under the allowed recompute that needs the fewest."""
+    return min(grouped_memory(problem, rank, cuts, mode).total for mode in allowed_modes(problem))
+
+
+def allowed_modes(problem: ChainProblem) -> list[Recompute]:
+    """What all stages of a rank may do alike; ``layers`` stands for none or full."""
+    allowed = set(problem.recompute_modes) or {Recompute.NONE}
+    if Recompute.LAYERS in allowed:
+        allowed |= {Recompute.NONE, Recompute.FULL}
+    return [mode for mode in _MODES if mode in allowed]
+
+
 def grouped_choice(
     problem: ChainProblem, rank: int, cuts: Sequence[int]
 ) -> tuple[RecomputeChoice, RankMemory] | None:
@@ -130,13 +157,8 @@ def grouped_choice(
 
     All stages of a rank recompute alike. ``layers`` is not tried here: it acts as ``full``.
     """
-    allowed = set(problem.recompute_modes) or {Recompute.NONE}
-    if Recompute.LAYERS in allowed:
-        allowed |= {Recompute.NONE, Recompute.FULL}
     best: tuple[RecomputeChoice, RankMemory] | None = None
-    for mode in _MODES:
-        if mode not in allowed:
-            continue
+    for mode in allowed_modes(problem):
         held = grouped_memory(problem, rank, cuts, mode)
         if held.total > int(problem.budget_bytes[problem.rank_stages[rank][0]]):
             continue

@@ -8,7 +8,10 @@ from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.plans import Certificate, Layout, Plan, Status, Termination
-from planner.schedules.prices import UNREACHABLE, prices_of
+from planner.schedule_rules import RULES
+from planner.schedules.cut_batch import batch_of, takes_batches
+from planner.schedules.general_bounds import grouped_least_bottleneck
+from planner.schedules.prices import UNREACHABLE
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.run import SearchLimits
 from planner.solvers.chain import balanced_bottleneck, solve_bottleneck
@@ -44,23 +47,28 @@ def solve_partition(
         return None
     seeds = [bottleneck.cuts]
     few = problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS
-    if few:
+    few &= takes_batches(problem.schedule)
+    if few and not problem.is_grouped:
         seeds.append(tuple(solve_surrogate(problem, bottleneck, kernel="auto")))
         seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
     quick = objective is Objective.BOTTLENECK
     step = solve_step_time(
         problem,
         seeds=seeds,
-        node_limit=0 if quick else limits.nodes_per_layout,
+        node_limit=0 if quick and not problem.is_grouped else limits.nodes_per_layout,
         deadline=limits.deadline,
     )
     candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
     evaluated = [found for cuts in candidates if (found := evaluate_cuts(problem, cuts))]
+    if not evaluated:
+        return None  # ranks that hold several stages: nothing that was tried fits
     best = min(evaluated, key=lambda found: _rank(found, objective))
     if few:
         best = _settled(problem, best, objective, limits)
     if quick:
         value, bound, kind = best.bottleneck, bottleneck.bound, "bottleneck"
+        if problem.is_grouped:
+            bound, kind = grouped_least_bottleneck(problem), "totals"
         proven, nodes, simulations = bound >= value, 0, len(evaluated)
     else:
         value, bound, kind = best.value, step.bound, step.bound_kind
@@ -115,7 +123,7 @@ def _settled(
     problem: ChainProblem, best: StepEvaluation, objective: Objective, limits: SearchLimits
 ) -> StepEvaluation:
     """The best after moving single blocks over single cuts as long as its rank improves."""
-    prices = prices_of(problem)
+    batch = batch_of(problem)
     for _ in range(_MOST_MOVES):
         cuts = np.array(best.cuts, np.int64)
         inner = np.arange(1, problem.num_stages)
@@ -125,7 +133,7 @@ def _settled(
         around = around[(np.diff(around, axis=1) > 0).all(axis=1)]
         if not len(around) or limits.passed():
             return best
-        found = prices.evaluate(around)
+        found = batch.evaluate(around)
         lead = [found.bottleneck, found.value]
         if objective is not Objective.BOTTLENECK:
             lead.reverse()
@@ -163,6 +171,8 @@ def _graph_bound(pricer: Pricer, layout: Layout, objective: Objective) -> int:
         for p in prices
     ]
     largest = max(-(-sum(times) // layout.pp), max(times))
+    if RULES[layout.schedule].several_stages:
+        largest = -(-sum(times) // layout.pp)
     if objective is Objective.BOTTLENECK:
         return largest
     return layout.num_microbatches * largest

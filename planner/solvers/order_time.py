@@ -172,7 +172,10 @@ def _grouped(
     even = solve_bottleneck(roomy)
     if even is None:
         return no_solution(best)
-    best.offer([even.cuts, even_cuts(problem), *ramps(problem)])
+    if best.key is None:
+        best.offer([even.cuts])
+    if node_limit > 0 or best.key is None:
+        best.offer([even_cuts(problem), *ramps(problem)])
     if node_limit > 0:
         _climb(best, problem, node_limit, deadline)
     return solution_of(best, bound, 0, "totals")

@@ -196,12 +196,12 @@ def test_spread_cuts_are_cuts_and_help_where_edges_count(monkeypatch):
     for seed in range(300):
         problem = step_problem(seed)
         if problem.num_stages <= problem.num_blocks:
-            assert all(step_time._is_cut(problem, cuts) for cuts in step_time.ramps(problem))
+            assert all(step_time.is_cut(problem, cuts) for cuts in step_time.ramps(problem))
     problem = replace(
         model_like(50, 32, 128, edge=300),
         update=np.zeros(50, np.int64),
         reduction=np.zeros(50, np.int64),
     )
     found = solve_step_time(problem, node_limit=200)
-    monkeypatch.setattr(step_time, "_ramps", lambda problem: [])
+    monkeypatch.setattr(step_time, "ramps", lambda problem: [])
     assert found.value < 0.995 * solve_step_time(problem, node_limit=200).value
