@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,10 +70,16 @@ def simulate_plan(
     if cuts is None:  # pragma: no cover - the judge refused such a plan
         raise PlanFileError("its stages are no partition of the model")
     problem = pricer.problem(plan.layout)
-    evaluation = evaluate_cuts(_with_room(problem, cuts), cuts)
+    budget = tuple(
+        int(problem.budget_bytes[_first_stage(problem, r)]) for r in range(plan.layout.pp)
+    )
+    problem = _with_room(problem, cuts)
+    evaluation = evaluate_cuts(problem, cuts)
     if evaluation is None:  # pragma: no cover - with room every legal cut is priced
         raise PlannerError("the stages of a plan cannot be priced")
-    return _simulation(pricer, plan, problem, evaluation, notes, activation_limit, freed_at_i)
+    limited = None if min(budget) >= _UNLIMITED_BYTES else budget
+    held = _bytes_held(problem, evaluation, limited)
+    return _simulation(pricer, plan, problem, evaluation, held, notes, activation_limit, freed_at_i)
 
 
 def _simulation(
@@ -80,6 +87,7 @@ def _simulation(
     plan: Plan,
     problem: ChainProblem,
     evaluation: StepEvaluation,
+    held: RankBytes,
     notes: Sequence[str],
     activation_limit: float | Sequence[float] | None,
     freed_at_i: float,
@@ -117,17 +125,24 @@ def _simulation(
         staleness=tuple(staleness(layout.schedule, ranks, count).tolist()),
         parameter_copies=2 if rules.two_way else 1,
         fixed=problem.fixed_tail,
-        bytes_held=_bytes_held(problem, evaluation),
+        bytes_held=held,
         notes=tuple(notes),
     )
 
 
 def _order(problem: ChainProblem, evaluation: StepEvaluation) -> Order:
     """The order that the plan's step time is that of."""
-    if problem.schedule is Schedule.ZB_AUTO:
-        limits = activation_limits(problem, evaluation.cuts, evaluation.choices)
-        return automatic_order_of(problem, evaluation.costs, limits)
-    return order_of_problem(problem)
+    if problem.schedule is not Schedule.ZB_AUTO:
+        return order_of_problem(problem)
+    # The memory of the evaluation's choices counts what the order came to hold; its limits do not.
+    choices = [
+        choice._replace(memory_bytes=problem.stage_memory(rank, *cut, choice.mode, choice.layers))
+        for rank, (cut, choice) in enumerate(
+            zip(pairwise(evaluation.cuts), evaluation.choices, strict=True)
+        )
+    ]
+    limits = activation_limits(problem, evaluation.cuts, choices)
+    return automatic_order_of(problem, evaluation.costs, limits)
 
 
 def _without_proof(plan: Plan) -> Plan:
@@ -173,7 +188,13 @@ def _with_room(problem: ChainProblem, cuts: Sequence[int]) -> ChainProblem:
     return replace(problem, budget_bytes=budgets)
 
 
-def _bytes_held(problem: ChainProblem, evaluation: StepEvaluation) -> RankBytes:
+def _first_stage(problem: ChainProblem, rank: int) -> int:
+    return problem.rank_stages[rank][0] if problem.is_grouped else rank
+
+
+def _bytes_held(
+    problem: ChainProblem, evaluation: StepEvaluation, budget: tuple[int, ...] | None
+) -> RankBytes:
     """States and the like by rank, and activations of a micro-batch by stage.
 
     A stage of a two-way schedule sits on two ranks; where they recompute differently, the larger
@@ -197,13 +218,4 @@ def _bytes_held(problem: ChainProblem, evaluation: StepEvaluation) -> RankBytes:
         if evaluation.held:
             held = evaluation.held[rank]
             static[rank] = held.total - held.activations
-    ranks = [
-        problem.rank_stages[rank][0] if problem.is_grouped else rank
-        for rank in range(problem.num_ranks)
-    ]
-    budget = tuple(int(problem.budget_bytes[stage]) for stage in ranks)
-    return RankBytes(
-        static=tuple(static),
-        activation=tuple(activation),
-        budget=None if min(budget) >= _UNLIMITED_BYTES else budget,
-    )
+    return RankBytes(static=tuple(static), activation=tuple(activation), budget=budget)

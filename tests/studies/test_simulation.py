@@ -504,6 +504,35 @@ def test_a_plan_takes_what_it_says(schedule: str, sends: str) -> None:
     assert held.max() == pytest.approx(max(found.memory_bytes) / 2**30)
 
 
+UNEVEN = (1.0, 2, 3, 1.5, 2.5, 1, 4, 2, 1, 1, 2, 3)
+
+
+@pytest.mark.parametrize("schedule", list(Schedule))
+def test_plans_of_every_schedule(schedule: Schedule) -> None:
+    """The picture's time and memory are the plan's, whatever a rank holds."""
+    rules = RULES[schedule]
+    model = chain_model(UNEVEN, output_bytes=1000, activation_bytes=10**9, parameter_bytes=10**8)
+    plan = planner.partition(
+        model, 4, 1 if schedule is Schedule.NAIVE else 8, schedule=schedule.value,
+        vpp=1 if rules.chunks == 1 else 2, bandwidth_bytes_per_s=1e6,
+        # Enough for GPipe's eight micro-batches; zb-auto has to do with three.
+        memory_bytes=14 * 10**9 if schedule is Schedule.ZB_AUTO else 28 * 10**9,
+    )  # fmt: skip
+    found = planner.simulate(plan, model=model)
+    assert plan.step_terms is not None
+    if rules.asynchronous:
+        # The plan's step is the steady state; the picture also fills and drains.
+        assert found.makespan_ms > plan.step_terms.makespan_ms
+        assert "steady state" in found.notes[-1]
+    else:
+        assert found.makespan_ms == plan.step_terms.makespan_ms
+        assert found.step_time_ms == plan.step_time_ms
+    assert found.memory_bytes == tuple(stage.memory_bytes for stage in plan.stages)
+    assert found.in_flight == tuple(stage.in_flight for stage in plan.stages)
+    assert found.fits
+    assert found.chunks == plan.layout.vpp
+
+
 def test_a_plan_file_and_a_partition(tmp_path: Path) -> None:
     profile = tmp_path / "p.csv"
     rows = "".join(f"l{i},{i + 1},{2 * i + 2},100,200,1000\n" for i in range(6))
