@@ -8,17 +8,19 @@ from typing import Any
 
 from planner.check import Verification, check_plan
 from planner.cost.question import partition_question, plan_pricer
-from planner.errors import InputError
+from planner.errors import InputError, LayoutError, ScheduleError
 from planner.explain import explain_plan, partition_misfit, plan_misfit
 from planner.formats.plan_file import read_plan
-from planner.options import objective_of, search_limits, spec_of
+from planner.options import objective_of, schedules_of, search_limits, spec_of
 from planner.plans import Candidate, Explanation, Plan, Status, Termination
 from planner.questions import InputWarning, load_cluster, load_model, plan_question
-from planner.search.answer import plan_of_search
+from planner.schedule_rules import RULES
+from planner.search.answer import candidate_of, plan_of_search, why_slower
 from planner.search.fewer import fewer_gpus_notes
 from planner.search.pareto import pareto_candidates
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
+from planner.search.schedule_choice import schedule_notes
 from planner.search.space import enumerate_layouts
 from planner.search.workers import worker_pool
 from planner.specs import (
@@ -27,6 +29,7 @@ from planner.specs import (
     Objective,
     PartitionSetup,
     Pins,
+    Schedule,
     Training,
 )
 from planner.version import planner_version
@@ -52,6 +55,7 @@ def plan(
     dp: int | None = None,
     pp: int | None = None,
     tp: int | None = None,
+    vpp: int | None = None,
     microbatch_size: int | None = None,
     runners_up: int = 3,
     pareto: bool = False,
@@ -73,7 +77,7 @@ def plan(
         Samples a step and tokens a sample; the sequence length defaults to the model's.
     objective
         ``step-time``, ``bottleneck``, ``tokens-per-dollar`` or ``fewest-gpus``.
-    dp, pp, tp, microbatch_size
+    dp, pp, tp, vpp, microbatch_size
         Pins; what is None is searched.
     runners_up, pareto, rejected
         How many next-best layouts to report; whether to report the Pareto set over step time,
@@ -85,7 +89,8 @@ def plan(
         Processes of a pool (no more than there are cores), or an executor to use; neither
         changes the answer.
     options
-        Further fields of :class:`planner.specs.Training` (``precision``, ``recompute``, ...).
+        Further fields of :class:`planner.specs.Training` (``precision``, ``recompute``,
+        ``schedules``: a name, several, or ``auto``, ...).
 
     Returns
     -------
@@ -117,11 +122,13 @@ def plan(
     length = sequence_length or model_spec.sequence_length
     if length is None:
         raise InputError("the sequence length is not known", fix="give it with --seq-len")
+    if "schedules" in options:
+        options["schedules"] = schedules_of(options["schedules"])
     training = spec_of(
         Training,
         global_batch_size=global_batch_size,
         sequence_length=length,
-        pins=spec_of(Pins, dp=dp, pp=pp, tp=tp, microbatch_size=microbatch_size),
+        pins=spec_of(Pins, dp=dp, pp=pp, tp=tp, vpp=vpp, microbatch_size=microbatch_size),
         **options,
     )
     limits = search_limits(time_limit_s, work_limit)
@@ -173,6 +180,7 @@ def plan(
     if not training.allow_fewer and not limits.passed():
         step = result.ranking[0].step
         notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, step, limits))
+    notes = (*notes, *schedule_notes(pricer, answer))
     said = {"inputs": inputs, "notes": notes, "sequence_length_assumed": sequence_length is None}
     return answer.model_copy(update=said)
 
@@ -201,8 +209,9 @@ def partition(
     cluster
         Needed only where the model gives FLOPs or shapes instead of times.
     options
-        Fields of :class:`planner.specs.PartitionSetup`: ``schedule``, ``memory_bytes``,
-        ``bandwidth_bytes_per_s``, ``latency_ms``, ``recompute``, ...
+        Fields of :class:`planner.specs.PartitionSetup`: ``schedule`` (a name, several to choose
+        from, or ``auto``), ``memory_bytes``, ``bandwidth_bytes_per_s``, ``latency_ms``,
+        ``recompute``, ...
 
     Returns
     -------
@@ -221,9 +230,10 @@ def partition(
         )
     model_spec = load_model(model) if isinstance(model, str) else model
     cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    asked = schedules_of(options.pop("schedule", Schedule.ONE_F_ONE_B))
     setup = spec_of(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
     limits = search_limits(time_limit_s, work_limit)
-    setup, answer = _best_chain(model_spec, setup, cluster_spec, wanted, limits)
+    setup, answer = _best_schedule(model_spec, setup, asked, cluster_spec, wanted, limits)
     inputs = {
         "question": "partition",
         "model": model if isinstance(model, str) else model_spec.name,
@@ -310,6 +320,47 @@ def explain(
 
 
 # --- helpers -----------------------------------------------------------------------------------
+
+
+def _best_schedule(
+    model: Model,
+    setup: PartitionSetup,
+    schedules: tuple[Schedule, ...],
+    cluster: Cluster | None,
+    objective: Objective,
+    limits: SearchLimits,
+) -> tuple[PartitionSetup, Plan | None]:
+    """The best cut under the best of some schedules; the others are its runners-up.
+
+    Schedules that cannot run this shape are left out where others can.
+    """
+    found: list[tuple[PartitionSetup, Plan]] = []
+    first: PartitionSetup | None = None
+    refusal: InputError | None = None
+    for schedule in schedules:
+        chunks = setup.vpp if len(schedules) == 1 or RULES[schedule].chunks is None else None
+        own = setup.model_copy(update={"schedule": schedule, "vpp": chunks})
+        try:
+            own, answer = _best_chain(model, own, cluster, objective, limits)
+        except (ScheduleError, LayoutError) as error:
+            refusal = refusal or error
+            continue
+        first = first or own
+        if answer is not None:
+            found.append((own, answer))
+    if first is None and refusal is not None:
+        raise refusal
+    if not found:
+        return first or setup, None
+
+    def rank(item: tuple[PartitionSetup, Plan]) -> tuple[float, float]:
+        step, beat = item[1].step_time_ms or 0.0, item[1].bottleneck_ms or 0.0
+        return (beat, step) if objective is Objective.BOTTLENECK else (step, beat)
+
+    found.sort(key=rank)
+    best_setup, best = found[0]
+    others = tuple(candidate_of(other, why_slower(best, other)) for _, other in found[1:])
+    return best_setup, best.model_copy(update={"runners_up": others})
 
 
 def _best_chain(

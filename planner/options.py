@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from planner.errors import InputError, PlanFileError
 from planner.formats.plan_file import plain_problem
+from planner.formats.spelling import did_you_mean
+from planner.schedule_rules import AUTOMATIC
 from planner.search.run import SearchLimits
-from planner.specs import Cluster, Limits, Objective, PartitionSetup, Pins, Training
+from planner.specs import Cluster, Limits, Objective, PartitionSetup, Pins, Schedule, Training
 
-__all__ = ["objective_of", "search_limits", "spec_of", "stored_spec"]
+__all__ = ["objective_of", "schedules_of", "search_limits", "spec_of", "stored_spec"]
 
 Spec = TypeVar("Spec", Training, PartitionSetup, Limits, Pins)
 Stored = TypeVar("Stored", Training, PartitionSetup, Cluster)
@@ -63,6 +66,41 @@ def objective_of(value: Objective | str) -> Objective:
     except ValueError:
         known = ", ".join(member.value for member in Objective)
         raise InputError("is no objective", value=value, expected=known) from None
+
+
+def schedules_of(value: object) -> tuple[Schedule, ...]:
+    """Schedules to choose from: ``auto``, a comma list, or several names.
+
+    ``auto`` is every synchronous schedule that stores the parameters once.
+
+    Raises
+    ------
+    InputError
+        An unknown name; the nearest one is suggested.
+    """
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, Iterable):
+        names = [names]
+    found: list[Schedule] = []
+    for name in names:
+        word = str(name).strip().lower()
+        if word == "auto":
+            found += [schedule for schedule in AUTOMATIC if schedule not in found]
+            continue
+        try:
+            schedule = Schedule(word)
+        except ValueError:
+            known = [member.value for member in Schedule]
+            hint = did_you_mean(word, known)
+            raise InputError(
+                "is no schedule",
+                value=word,
+                expected=f"auto or one of {', '.join(known)}",
+                fix=hint,
+            ) from None
+        if schedule not in found:
+            found.append(schedule)
+    return tuple(found)
 
 
 def search_limits(time_limit_s: float | None, work_limit: int | None) -> SearchLimits:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from planner.cli.options import (
+    EVERY_LAUNCHER,
     MOST_DEGREE,
     MOST_SAMPLES,
     Format,
@@ -19,12 +20,12 @@ from planner.cli.options import (
     RecomputeOption,
     SendsOption,
     TimeLimitOption,
+    VppOption,
     WorkLimitOption,
     bandwidth_option,
     bytes_option,
     milliseconds_option,
     parse_recompute,
-    parse_schedules,
     seconds_option,
 )
 from planner.specs import Objective, Sends
@@ -85,8 +86,13 @@ def plan(
     ] = None,
     objective: Annotated[Objective, typer.Option(help="What is optimised.")] = Objective.STEP_TIME,
     schedule: Annotated[
-        str, typer.Option(metavar="NAMES", help="Comma list to choose from, or auto.")
-    ] = "auto",
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Comma list to choose from; auto: every synchronous schedule that stores the "
+            "parameters once.",
+        ),
+    ] = EVERY_LAUNCHER,
     dp: Annotated[
         int | None, typer.Option(min=1, max=MOST_DEGREE, help="Pin the data-parallel degree.")
     ] = None,
@@ -96,6 +102,7 @@ def plan(
     tp: Annotated[
         int | None, typer.Option(min=1, max=MOST_DEGREE, help="Pin the tensor-parallel degree.")
     ] = None,
+    vpp: VppOption = None,
     microbatch_size: Annotated[
         int | None, typer.Option(min=1, max=MOST_SAMPLES, help="Pin samples a micro-batch.")
     ] = None,
@@ -183,6 +190,7 @@ def plan(
             dp=dp,
             pp=pp,
             tp=tp,
+            vpp=vpp,
             microbatch_size=microbatch_size,
             runners_up=runners_up,
             pareto=pareto,
@@ -191,7 +199,7 @@ def plan(
             work_limit=work_limit,
             workers=workers,
             progress=progress,
-            schedules=parse_schedules(schedule),
+            schedules=schedule,
             optimizer=optimizer.value,
             sharded_optimizer=sharded_optimizer,
             sequence_parallel=sequence_parallel,
@@ -214,7 +222,10 @@ def partition(
     microbatches: Annotated[
         int, typer.Option(min=1, max=MOST_SAMPLES, help="Micro-batches a step.")
     ] = 1,
-    schedule: Annotated[str, typer.Option(metavar="NAME")] = "1f1b",
+    schedule: Annotated[
+        str, typer.Option(metavar="NAMES", help="One, a comma list to choose from, or auto.")
+    ] = "1f1b",
+    vpp: VppOption = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Budget of each rank, as 80GiB.")
     ] = None,
@@ -248,12 +259,8 @@ def partition(
     from planner import api
     from planner.cli.output import check_output, finish, naming, read_model_argument, shown_name
     from planner.cli.progress import Progress
-    from planner.errors import InputError
 
     check_output(output, inputs=(profile, cluster))
-    schedules = parse_schedules(schedule)
-    if len(schedules) > 1:
-        raise InputError("is not one schedule", value=schedule, expected="1f1b or gpipe")
     model = read_model_argument(profile, precision=precision, sequence_length=seq_len)
     modes = parse_recompute(recompute)
     options: dict[str, Any] = {} if modes is None else {"recompute": modes}
@@ -266,7 +273,8 @@ def partition(
             cluster=cluster,
             time_limit_s=seconds_option(time_limit),
             work_limit=work_limit,
-            schedule=schedules[0],
+            schedule=schedule,
+            vpp=vpp,
             memory_bytes=bytes_option(memory),
             bandwidth_bytes_per_s=bandwidth_option(bandwidth),
             latency_ms=milliseconds_option(latency),

@@ -9,9 +9,7 @@ from typing import Annotated
 import typer
 
 from planner.errors import InputError
-from planner.formats.spelling import did_you_mean
-from planner.schedule_rules import AUTOMATIC
-from planner.specs import Precision, Recompute, Schedule, Sends
+from planner.specs import Precision, Recompute, Sends
 from planner.units import parse_bandwidth, parse_bytes, parse_ms
 
 __all__ = [
@@ -24,7 +22,6 @@ __all__ = [
     "bytes_option",
     "milliseconds_option",
     "parse_recompute",
-    "parse_schedules",
     "seconds_option",
 ]
 
@@ -75,35 +72,10 @@ SendsOption = Annotated[Sends, typer.Option(help="Do pipeline sends run beside c
 EVERY_LAUNCHER = "1f1b,gpipe"
 """The schedules that are chosen from where nobody names any: every launcher runs them."""
 
-
-def parse_schedules(text: str) -> tuple[Schedule, ...]:
-    """Schedules to choose from: ``auto`` or a comma list.
-
-    Raises
-    ------
-    InputError
-        An unknown name; the nearest one is suggested.
-    """
-    found: list[Schedule] = []
-    for name in text.split(","):
-        word = name.strip().lower()
-        if word == "auto":
-            found += [schedule for schedule in AUTOMATIC if schedule not in found]
-            continue
-        try:
-            schedule = Schedule(word)
-        except ValueError:
-            known = [member.value for member in Schedule]
-            hint = did_you_mean(word, known)
-            raise InputError(
-                "is no schedule",
-                value=word,
-                expected=f"auto or one of {', '.join(known)}",
-                fix=hint,
-            ) from None
-        if schedule not in found:
-            found.append(schedule)
-    return tuple(found)
+VppOption = Annotated[
+    int | None,
+    typer.Option(min=1, max=MOST_DEGREE, help="Chunks a rank, for schedules that take several."),
+]
 
 
 def parse_recompute(text: str) -> tuple[Recompute, ...] | None:

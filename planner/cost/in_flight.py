@@ -17,10 +17,11 @@ __all__ = ["allowed_recompute", "in_flight_microbatches"]
 def in_flight_microbatches(schedule: Schedule, num_stages: int, num_microbatches: int) -> list[int]:
     """Micro-batches whose activations each rank holds at its peak (P).
 
-    GPipe keeps all M; 1F1B and PipeDream min(M, P-s) on rank s (PipeDream-Flush, Narayanan et
-    al. 2021, section 2.2); eager 1F1B 2(P-1-s)+1; ZB-H1 P and ZB-H2 2P-1 on every rank (Qi et al.
-    2024, table 2). ``zb-auto`` needs no more than 1F1B and uses what memory is left. Where a rank
-    holds several stages: 1 of each, which every order needs.
+    GPipe keeps all M; 1F1B min(M, P-s) on rank s (PipeDream-Flush, Narayanan et al. 2021, section
+    2.2), asynchronous schedules P-s, since their stream never drains; eager 1F1B 2(P-1-s)+1; ZB-H1
+    P and ZB-H2 2P-1 on every rank (Qi et al. 2024, table 2). ``zb-auto`` needs no more than 1F1B
+    and uses what memory is left. Where a rank holds several stages: 1 of each, which every order
+    needs.
 
     Examples
     --------
@@ -38,6 +39,8 @@ def in_flight_microbatches(schedule: Schedule, num_stages: int, num_microbatches
         return [1] * p
     if schedule is Schedule.EAGER_ONE_F_ONE_B:
         return [min(m, 2 * (p - 1 - rank) + 1) for rank in range(p)]
+    if RULES[schedule].asynchronous:  # a stream that never drains, whatever M
+        return [p - rank for rank in range(p)]
     if schedule is Schedule.ZB_H1:
         return [min(m, p)] * p
     if schedule is Schedule.ZB_H2:

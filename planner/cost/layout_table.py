@@ -12,6 +12,7 @@ from planner import placement
 from planner.cost.in_flight import allowed_recompute, in_flight_microbatches
 from planner.cost.stage_table import ChainProblem
 from planner.cost.tables import BlockTable, StateTable, refuse_overflow
+from planner.cost.weight_versions import weight_versions
 from planner.errors import LayoutError, PinError
 from planner.plans import Layout
 from planner.schedule_rules import RULES, check_shape, stages_of_rank
@@ -128,8 +129,6 @@ def _held(layout: Layout, blocks: BlockTable, states: StateTable) -> tuple[I64, 
         static = static - weights
         kept = (kept[0] + weights, kept[1] + weights, kept[2] + weights)
     elif layout.schedule is Schedule.PIPEDREAM_2BW:
-        from planner.cost.weight_versions import weight_versions
-
         copies = int(weight_versions(layout.schedule, layout.pp, layout.num_microbatches).max())
         static = static + (copies - 1) * weights
     return (static, *kept)

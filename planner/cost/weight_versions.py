@@ -34,14 +34,15 @@ def weight_versions(schedule: Schedule, num_ranks: int, num_microbatches: int) -
     num_ranks
         P.
     num_microbatches
-        M: micro-batches that are run, and for 2BW those of one update.
+        M: micro-batches of one update of 2BW; the others do not depend on it.
 
     Returns
     -------
-    1 where the schedule is synchronous. PipeDream: one a micro-batch in flight, min(M, P-s) on
-    rank s. 2BW: 2 on every rank where M >= P-1, which every published use of it has; with fewer
-    the micro-batches in flight on rank s reach back ceil((P-1-s)/M) updates, and all copies from
-    there to the newest are kept. A pipeline of one rank has nothing in flight and keeps 1.
+    1 where the schedule is synchronous. PipeDream: one a micro-batch in flight, P-s on rank s,
+    whatever M is, since the stream of micro-batches never drains. 2BW: 2 on every rank where
+    M >= P-1, which every published use of it has; with fewer the micro-batches in flight on rank s
+    reach back ceil((P-1-s)/M) updates, and all copies from there to the newest are kept. A pipeline
+    of one rank has nothing in flight and keeps 1.
 
     Raises
     ------
@@ -59,7 +60,7 @@ def weight_versions(schedule: Schedule, num_ranks: int, num_microbatches: int) -
     """
     _check_counts(num_ranks, num_microbatches)
     if schedule is Schedule.PIPEDREAM:
-        return np.minimum(num_microbatches, _hops_to_last(num_ranks) + 1)
+        return _hops_to_last(num_ranks) + 1
     return staleness(schedule, num_ranks, num_microbatches) + 1
 
 

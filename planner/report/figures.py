@@ -140,8 +140,9 @@ def figures(plan: Plan, width: int) -> list[RenderableType]:
 
 
 def _layout_text(layout: Layout) -> str:
+    chunks = f" x vpp {layout.vpp}" if layout.vpp > 1 else ""
     return (
-        f"dp {layout.dp} x pp {layout.pp} x tp {layout.tp}, "
+        f"dp {layout.dp} x pp {layout.pp} x tp {layout.tp}{chunks}, "
         f"{counted(layout.num_microbatches, 'micro-batch').replace('batchs', 'batches')} of "
         f"{layout.microbatch_size}, schedule {layout.schedule.value}, recompute {layout.recompute}"
     )

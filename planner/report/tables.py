@@ -100,10 +100,16 @@ def _communication(plan: Plan) -> list[RenderableType]:
     return _titled("Communication of a step", aligned(header, rows, left=[0, 2]))
 
 
+def _schedule_text(layout: Layout) -> str:
+    """The schedule, with its chunks a rank where there are several."""
+    chunks = f" x{layout.vpp}" if layout.vpp > 1 else ""
+    return f"{layout.schedule.value}{chunks}"
+
+
 def _degrees(layout: Layout) -> list[str]:
     return [
         str(layout.dp), str(layout.pp), str(layout.tp), str(layout.microbatch_size),
-        str(layout.num_microbatches), layout.schedule.value, layout.recompute,
+        str(layout.num_microbatches), _schedule_text(layout), layout.recompute,
     ]  # fmt: skip
 
 

@@ -97,12 +97,14 @@ def _runners_up(
     objective: Objective,
 ) -> tuple[Candidate, ...]:
     """The next best layouts that differ from those above in more than the schedule."""
-    seen = {_shape(plan.layout)}
+    # Among many schedules the choice of schedule is news; between gpipe and 1f1b it is not.
+    news = len(pricer.training.schedules) > 2
+    seen = {_shape(plan.layout, news)}
     chosen: list[Candidate] = []
     for found in ranking:
         if len(chosen) >= count:
             break
-        shape = _shape(found.layout)
+        shape = _shape(found.layout, news)
         if shape in seen:
             continue
         seen.add(shape)
@@ -111,13 +113,13 @@ def _runners_up(
     return tuple(chosen)
 
 
-def _shape(layout: Layout) -> tuple[int, ...]:
-    return (layout.dp, layout.pp, layout.tp, layout.microbatch_size)
+def _shape(layout: Layout, with_schedule: bool) -> tuple[object, ...]:
+    order = (layout.vpp, layout.schedule) if with_schedule else ()
+    return (layout.dp, layout.pp, layout.tp, layout.microbatch_size, *order)
 
 
 def candidate_of(plan: Plan, why: str = "") -> Candidate:
     """A plan as a row of a comparison, with why it loses where that is the question."""
-    """A plan as a row of a comparison, and why it loses."""
     return Candidate(
         layout=plan.layout,
         step_time_ms=plan.step_time_ms or 0.0,
@@ -174,7 +176,15 @@ def why_slower(plan: Plan, other: Plan) -> str:
         if change < -0.1 * abs(loss)
     ][:2]
     text = f"{lead}: {', '.join(worse)}" if worse else lead
+    waiting = weights[1] * _waiting_ms(other) - weights[0] * _waiting_ms(plan)
+    if other.layout.schedule is not plan.layout.schedule and waiting > 0.1 * loss > 0:
+        text += f" (waiting for transfers {_share(waiting, scale)})"
     return f"{text}; {', '.join(better)}" if better else text
+
+
+def _waiting_ms(plan: Plan) -> float:
+    """What pipeline transfers add to the makespan."""
+    return sum(group.exposed_ms for group in plan.communication if group.kind == "pipeline")
 
 
 def _lead(plan: Plan, other: Plan) -> str:

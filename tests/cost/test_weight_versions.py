@@ -90,8 +90,8 @@ def test_one_rank_has_nothing_in_flight():
         assert staleness(schedule, 1).tolist() == [0]
 
 
-def test_fewer_microbatches_than_stages_are_fewer_versions_of_pipedream():
-    assert weight_versions(Schedule.PIPEDREAM, 4, 2).tolist() == [2, 2, 2, 1]
+def test_a_stream_of_pipedream_never_drains_however_few_microbatches_a_step_counts():
+    assert weight_versions(Schedule.PIPEDREAM, 4, 2).tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("schedule", [s for s in Schedule if not RULES[s].asynchronous])
