@@ -9,7 +9,7 @@ from planner import placement
 from planner.assembly.priced import Priced, pieces
 from planner.plans import CollectiveGroup, Stage
 from planner.schedule_rules import RULES
-from planner.schedules.step import StepEvaluation, activation_limits
+from planner.schedules.step import StepEvaluation
 from planner.schedules.timing import timing_of
 from planner.specs import Tier
 
@@ -53,7 +53,7 @@ def communication_groups(
                 mirrored_forward=None,
                 mirrored_backward=None,
             ),
-            activation_limits(problem, cuts, evaluation.choices),
+            evaluation.limits,
         )
         exposed = max(0, evaluation.makespan - free.makespan)
         busiest = sent = 0

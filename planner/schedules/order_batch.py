@@ -165,9 +165,11 @@ def _finishes(order: Order, plan: _Slots, times: BatchTimes, sends: Sends) -> I6
             end[heads] = finish
             end[followers] = finish[both]
         if blocking:
-            after = finish + edges[plan.send_row[heads]]
+            sending = edges[plan.send_row[heads]]
+            if pairs:  # the two sends of a pair run side by side
+                sending[both] = np.maximum(sending[both], edges[plan.send_row[followers]])
+            after = finish + sending
             if pairs:
-                after[both] += edges[plan.send_row[followers]]
                 free[followers] = after[both]
             free[heads] = after
     finishes: I64 = np.ascontiguousarray(free[plan.last].T)

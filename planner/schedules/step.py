@@ -47,6 +47,8 @@ class StepEvaluation:
     optimizer: tuple[int, ...]
     in_flight: tuple[int, ...]
     """Micro-batches' activations held at the peak; chunks' where a rank holds several stages."""
+    limits: tuple[int, ...] | None
+    """Micro-batches each rank has memory for (``zb-auto``; None elsewhere)."""
     held: tuple[RankMemory, ...]
     """Memory of ranks that hold several stages; empty otherwise."""
     bottleneck: int
@@ -137,6 +139,7 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
         exposed_reduction=tuple(exposed),
         optimizer=tuple(optimizer),
         in_flight=tuple(in_flight),
+        limits=None if limits is None else tuple(limits),
         held=tuple(held),
         bottleneck=max(t + c for t, c in zip(load, communication, strict=True)),
         value=max(ends) + max(optimizer) + problem.fixed_tail,

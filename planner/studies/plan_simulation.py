@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from planner.plans import Plan, Status
 from planner.questions import plan_question
 from planner.schedule_rules import RULES
 from planner.schedules.grouping import grouped_memory, order_of_problem
-from planner.schedules.step import StepEvaluation, activation_limits, evaluate_cuts
+from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.schedules.timeline import run_order
 from planner.schedules.timing import automatic_order_of
 from planner.specs import Cluster, Model, Recompute, Schedule, Training
@@ -134,15 +133,7 @@ def _order(problem: ChainProblem, evaluation: StepEvaluation) -> Order:
     """The order that the plan's step time is that of."""
     if problem.schedule is not Schedule.ZB_AUTO:
         return order_of_problem(problem)
-    # The memory of the evaluation's choices counts what the order came to hold; its limits do not.
-    choices = [
-        choice._replace(memory_bytes=problem.stage_memory(rank, *cut, choice.mode, choice.layers))
-        for rank, (cut, choice) in enumerate(
-            zip(pairwise(evaluation.cuts), evaluation.choices, strict=True)
-        )
-    ]
-    limits = activation_limits(problem, evaluation.cuts, choices)
-    return automatic_order_of(problem, evaluation.costs, limits)
+    return automatic_order_of(problem, evaluation.costs, evaluation.limits)
 
 
 def _without_proof(plan: Plan) -> Plan:
