@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
 from planner.schedule_rules import RULES
+from planner.schedules.loads import least_largest_load
 from planner.schedules.prices import UNREACHABLE, StagePrices, prices_of
 from planner.schedules.step import evaluate_cuts
 from planner.specs import Schedule
@@ -147,7 +148,6 @@ def grouped_least_value(problem: ChainProblem) -> int:
     m = problem.num_microbatches
     backward = prices.least_backward
     total = int(prices.forward[-1] + backward[-1])
-    largest = int(np.diff(prices.forward + backward).max())
     work = m * total
     if not rules.two_way and not rules.asynchronous and ranks <= prices.num_blocks:
         # Rank r starts behind r blocks at least; their backwards follow its own where whole.
@@ -156,7 +156,7 @@ def grouped_least_value(problem: ChainProblem) -> int:
             first = first + backward[:ranks]
         work += int(first.sum())
     copies = 2 if rules.two_way else 1
-    least = max(-(-work // ranks), -(-m * largest // copies))
+    least = max(-(-work // ranks), -(-m * _least_load(problem) // copies))
     update = int(prices.update[-1]) * copies
     optimizer = max(-(-update // ranks), int(prices.update_blocks.max()))
     return least + prices.fixed_tail + optimizer
@@ -164,10 +164,20 @@ def grouped_least_value(problem: ChainProblem) -> int:
 
 def grouped_least_bottleneck(problem: ChainProblem) -> int:
     """A bottleneck that no cut undercuts where ranks hold several stages: the average load."""
+    return _least_load(problem)
+
+
+def _least_load(problem: ChainProblem) -> int:
+    """What some rank holds at least, of one micro-batch of each of its stages.
+
+    Two ranks of a two-way schedule hold the same two stages, so that half as many loads share
+    the model.
+    """
     prices = prices_of(problem)
-    total = int(prices.forward[-1] + prices.least_backward[-1])
-    copies = 2 if RULES[problem.schedule].two_way else 1
-    return -(-copies * total // problem.num_ranks)
+    times = np.diff(prices.forward + prices.least_backward)
+    if RULES[problem.schedule].two_way:
+        return least_largest_load(times, max(1, problem.num_ranks // 2))
+    return least_largest_load(times, problem.num_ranks)
 
 
 def none_below(problem: ChainProblem, limit: int, most_cuts: int) -> bool | None:
@@ -217,7 +227,7 @@ def general_layout_bound(
     Parameters
     ----------
     largest_stage
-        A lower bound of max_j t_j over all cuts with one stage a rank.
+        A lower bound of the largest load of a rank over all cuts.
     forward_share
         The smallest F / (F + B) of any block: F_i >= share t_i for every stage.
 
@@ -233,7 +243,7 @@ def general_layout_bound(
     total = np.asarray(total_forward + total_backward, np.int64)
     spread = -(-m * total // p)
     if rules.several_stages or rules.asynchronous:
-        return np.maximum(spread, 0 if rules.several_stages else m * largest_stage)
+        return np.maximum(spread, m * largest_stage)
     share = np.asarray(forward_share if rules.splits_backward else 1.0)
     bound = np.maximum(np.maximum(spread, m * largest_stage), _geometric(total, share, p, m))
     if rules.splits_backward:

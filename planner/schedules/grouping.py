@@ -24,6 +24,7 @@ from planner.specs import Recompute, Schedule
 __all__ = [
     "RankMemory",
     "allowed_modes",
+    "cannot_fit",
     "grouped_choice",
     "grouped_memory",
     "held_counts",
@@ -34,6 +35,7 @@ __all__ = [
 I64 = NDArray[np.int64]
 
 _MANY_ROWS = 256
+_TURNS = 200
 
 _MODES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
@@ -135,6 +137,50 @@ def grouped_memory(
         buffers=problem.buffer_bytes if problem.num_ranks > 1 else 0,
         counts=tuple(counts[worst].tolist()),
     )
+
+
+def cannot_fit(problem: ChainProblem) -> bool:
+    """Whether no cut fits the ranks together, whatever it is.
+
+    Rank r with kept bytes k_q on its stages (K_r in all) holds at its peak at least the value of
+    a game, v_r K_r: the largest, over mixtures of its counts, of the smallest count in the
+    mixture. So K_r <= (room - states_r) / v_r, and over all ranks the kept bytes of the model are
+    at most sum_r room / v_r - states / max_r v_r.
+    """
+    modes = allowed_modes(problem)
+    kept_by_mode = {
+        Recompute.NONE: problem.kept_bytes,
+        Recompute.SELECTIVE: problem.kept_selective_bytes,
+        Recompute.FULL: np.where(problem.recomputable, problem.kept_full_bytes, problem.kept_bytes),
+    }
+    kept = int(np.minimum.reduce([kept_by_mode[mode] for mode in modes]).sum())
+    states = int(problem.static_bytes.sum()) - sum(pair.shared_bytes for pair in problem.tied)
+    if problem.mirrored_tier is not None:
+        kept, states = 2 * kept, 2 * states
+    buffers = problem.buffer_bytes if problem.num_ranks > 1 else 0
+    workspace = int(np.minimum(problem.transient_bytes, problem.transient_full_bytes).min())
+    room = int(problem.budget_bytes[0]) - buffers - workspace
+    depths = _least_depths(order_of_problem(problem), problem.rank_stages)
+    return kept > sum(room / depth for depth in depths) - states / max(depths) + 1.0
+
+
+@lru_cache(maxsize=64)
+def _least_depths(order: Order, rank_stages: tuple[tuple[int, ...], ...]) -> tuple[float, ...]:
+    """For each rank what its activations come to at least, in micro-batches of all its stages."""
+    return tuple(_game_value(counts) for counts in _held_counts(order, rank_stages))
+
+
+def _game_value(counts: I64) -> float:
+    """max over mixtures of rows of the smallest column, by fictitious play: from below."""
+    rows = counts.astype(np.float64)
+    total = np.zeros(rows.shape[1])
+    best = float(rows.min(axis=1).max())
+    for turn in range(1, _TURNS + 1):
+        against = np.zeros(rows.shape[1])
+        against[int(total.argmin())] = 1.0
+        total += rows[int((rows @ against).argmax())]
+        best = max(best, float(total.min()) / turn)
+    return max(best, 1.0)
 
 
 def least_rank_memory(problem: ChainProblem, rank: int, cuts: Sequence[int]) -> int:

@@ -17,6 +17,7 @@ from planner.cost.tables import BlockTable
 from planner.schedule_rules import RULES
 from planner.schedules.bounds import layout_bound
 from planner.schedules.general_bounds import general_layout_bound
+from planner.schedules.loads import least_largest_load
 from planner.schedules.simulate import RECURRENT
 from planner.search.space import LayoutSpace
 from planner.specs import Recompute, Schedule, Tier
@@ -54,9 +55,8 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         np.zeros(size, np.int64) for _ in range(7)
     )
     shares = np.ones(size)
-    recurrent, several, updated = (
-        _which(space, kind) for kind in ("recurrent", "several", "updated")
-    )
+    kinds = ("recurrent", "several", "two_way", "updated")
+    recurrent, several, two_way, updated = (_which(space, kind) for kind in kinds)
     budget, blocks = pricer.cluster.budget_bytes, len(pricer.chain.blocks)
     shapes = np.stack([space.tp, space.microbatch_size], axis=1)
     distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
@@ -68,9 +68,10 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         stages = space.pp[members]
         weight[members] = int(table.weight_gradient.sum())
         shares[members] = _forward_share(table)
-        largest[members] = np.where(
-            several[members],
-            _largest_load(table, stages),
+        loads = _largest_load(table, stages)
+        largest[members] = np.select(
+            [two_way[members], several[members]],
+            [loads[:, 1], loads[:, 0]],
             _largest_stage_by_count(table, stages),
         )
         kept = int(_least_kept(table, pricer).sum())
@@ -154,6 +155,7 @@ def _which(space: LayoutSpace, kind: str) -> NDArray[np.bool_]:
     """Layouts by what their schedule is."""
     facts = {
         "recurrent": [_recurrent(s) for s in space.schedules],
+        "two_way": [RULES[s].two_way for s in space.schedules],
         "several": [RULES[s].several_stages for s in space.schedules],
         "updated": [s is Schedule.PIPEDREAM for s in space.schedules],  # part of every micro-batch
     }
@@ -168,10 +170,17 @@ def _forward_share(table: BlockTable) -> float:
 
 
 def _largest_load(table: BlockTable, ranks: I64) -> I64:
-    """No rank holds less than the average at most, nor can a block be split (half of its
-    micro-batches at least run on one rank)."""
+    """What some rank has to do for a micro-batch at least, if it may hold any blocks.
+
+    Half of the ranks share the loads of a two-way schedule, at half of the micro-batches: no
+    more than a pair's load, halved.
+    """
     times = table.forward + table.input_gradient + table.weight_gradient
-    return np.maximum(-(-int(times.sum()) // ranks), -(-int(times.max()) // 2))
+    found = {}
+    for count in set(ranks.tolist()):
+        paired = least_largest_load(times, max(1, count // 2)) // 2
+        found[count] = (least_largest_load(times, count), paired)
+    return np.array([found[count] for count in ranks.tolist()], np.int64).reshape(-1, 2)
 
 
 def _index(space: LayoutSpace, schedule: Schedule) -> int:

@@ -21,6 +21,7 @@ from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import LayoutError, PinError
 from planner.plans import Layout
+from planner.schedules.grouping import cannot_fit
 from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
@@ -267,7 +268,7 @@ class _Search:
             return None
         solution = solve_bottleneck(problem)
         self.result.bottleneck_solves += 1
-        if solution is None:
+        if solution is None or (problem.is_grouped and cannot_fit(problem)):
             self.result.no_fit[index] = "memory"
             return None
         self.result.probes += solution.probes
