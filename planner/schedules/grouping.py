@@ -35,7 +35,7 @@ __all__ = [
 I64 = NDArray[np.int64]
 
 _MANY_ROWS = 256
-_TURNS = 200
+_TURNS = 40
 
 _MODES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 

@@ -268,7 +268,7 @@ class _Search:
             return None
         solution = solve_bottleneck(problem)
         self.result.bottleneck_solves += 1
-        if solution is None or (problem.is_grouped and cannot_fit(problem)):
+        if solution is None:
             self.result.no_fit[index] = "memory"
             return None
         self.result.probes += solution.probes
@@ -322,6 +322,10 @@ class _Search:
         if self.objective is Objective.BOTTLENECK:
             found = self._within_bottleneck(index, solution)
         if found is None or found.cuts is None or found.value is None:
+            problem = self.problems[index]
+            if problem.is_grouped and cannot_fit(problem):
+                self.result.no_fit[index] = "memory"
+                return
             self.open[index] = self._objective_bound(index, bound)
             return
         layout, value = self.space.layout(index), found.value
