@@ -173,13 +173,13 @@ def check_plan(pricer: Pricer, plan: Plan) -> Verification:
         return Verification((Violation(code="PIN", message=str(error)),), None, False)
     except LayoutError as error:
         return Verification((Violation(code="LAYOUT", message=str(error)),), None, False)
-    for stage in range(problem.num_stages):
-        if not problem.allowed(stage, cuts[stage], cuts[stage + 1]):
+    for number in range(problem.num_stages):
+        if not problem.allowed(number, cuts[number], cuts[number + 1]):
             violations.append(
                 Violation(
                     code="PIN",
-                    message=f"pins or colocations forbid the layers of stage {stage}",
-                    rank=None if problem.is_grouped else stage,
+                    message=f"pins or colocations forbid the layers of stage {number}",
+                    rank=None if problem.is_grouped else number,
                 )
             )
     if violations:

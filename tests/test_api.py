@@ -184,7 +184,7 @@ def test_progress_is_told():
         ({"work_limit": 0}, "option work"),
         ({"colour": "red"}, "option colour"),
         ({"recompute": ()}, "option recompute"),
-        ({"schedules": ("zb-h1",)}, "option schedules"),
+        ({"schedules": ("zb-h9",)}, "did you mean zb-h"),
     ],
 )
 def test_bad_options_are_one_clear_error(options, message):

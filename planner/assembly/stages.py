@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from planner.assembly.priced import Priced, pieces
 from planner.plans import Stage, Verdict
+from planner.schedule_rules import RULES
 from planner.schedules.step import StepEvaluation
 from planner.specs import Origin, Recompute, Schedule
 
@@ -50,6 +51,8 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
     held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
     weight = sum(evaluation.costs.weight_gradient[s] for s in held)
     backward = sum(evaluation.costs.backward[s] for s in held)
+    # A micro-batch passes one of a two-way rank's two stages: what it costs there on average.
+    passes = 2 if RULES[problem.schedule].two_way else 1
     exposed = evaluation.exposed_reduction[rank]
     reduction = sum(int(problem.reduction[start:end].sum()) for start, end in intervals)
     reduction += problem.reduction_latency if reduction else 0
@@ -68,13 +71,13 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
         chunks=chunks,
         recompute=choice.mode,
         recomputed_layers=recomputed,
-        forward_ms=ms(sum(evaluation.costs.forward[s] for s in held)),
-        backward_ms=ms(backward),
-        input_gradient_ms=ms(backward - weight),
-        weight_gradient_ms=ms(weight),
-        recompute_ms=ms(choice.extra),
+        forward_ms=ms(sum(evaluation.costs.forward[s] for s in held)) / passes,
+        backward_ms=ms(backward) / passes,
+        input_gradient_ms=ms(backward - weight) / passes,
+        weight_gradient_ms=ms(weight) / passes,
+        recompute_ms=ms(choice.extra) / passes,
         communication_ms=ms(evaluation.communication[rank]),
-        tensor_parallel_ms=ms(tensor),
+        tensor_parallel_ms=ms(tensor) / passes,
         in_flight=evaluation.in_flight[rank],
         memory_bytes=total,
         memory=memory,

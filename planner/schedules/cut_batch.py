@@ -107,14 +107,16 @@ class CutBatch:
         both = np.zeros((len(cuts), stages + 1), np.int64)
         both[:, 1:-1] = inner
         stage_load = forward + backward
+        passes = 1 if problem.mirrored_tier is None else 2
         update = prices.update[end] - prices.update[start]
         load, beat, tail, optimizer = (
             np.empty((len(cuts), len(ranks)), np.int64) for _ in range(4)
         )
         for rank, held in enumerate(ranks):
             mine = list(held)
-            load[:, rank] = stage_load[:, mine].sum(1)
-            beat[:, rank] = load[:, rank] + (both[:, mine] + both[:, [s + 1 for s in mine]]).sum(1)
+            sent = (both[:, mine] + both[:, [s + 1 for s in mine]]).sum(1)
+            load[:, rank] = -(-stage_load[:, mine].sum(1) // passes)
+            beat[:, rank] = load[:, rank] + -(-sent // passes)
             tail[:, rank] = prices.exposed_reduction_of_group(start[:, mine], end[:, mine])
             optimizer[:, rank] = update[:, mine].sum(1)
         value = (finish + tail).max(1) + optimizer.max(1) + prices.fixed_tail

@@ -164,7 +164,8 @@ def grouped_least_value(problem: ChainProblem) -> int:
 
 def grouped_least_bottleneck(problem: ChainProblem) -> int:
     """A bottleneck that no cut undercuts where ranks hold several stages: the average load."""
-    return _least_load(problem)
+    copies = 2 if RULES[problem.schedule].two_way else 1
+    return -(-_least_load(problem) // copies)
 
 
 def _least_load(problem: ChainProblem) -> int:
@@ -243,7 +244,8 @@ def general_layout_bound(
     total = np.asarray(total_forward + total_backward, np.int64)
     spread = -(-m * total // p)
     if rules.several_stages or rules.asynchronous:
-        return np.maximum(spread, m * largest_stage)
+        loaded: I64 = np.maximum(spread, m * largest_stage)
+        return loaded
     share = np.asarray(forward_share if rules.splits_backward else 1.0)
     bound = np.maximum(np.maximum(spread, m * largest_stage), _geometric(total, share, p, m))
     if rules.splits_backward:

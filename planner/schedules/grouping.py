@@ -86,7 +86,8 @@ def _undominated(counts: I64) -> I64:
         if len(counts) > _MANY_ROWS:
             return counts  # more rows than needed cost time, nothing else
     reached = (counts[None, :, :] >= counts[:, None, :]).all(axis=2)
-    return counts[reached.sum(axis=1) == 1]
+    kept: I64 = counts[reached.sum(axis=1) == 1]
+    return kept
 
 
 class RankMemory(NamedTuple):

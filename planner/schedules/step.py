@@ -39,7 +39,7 @@ class StepEvaluation:
     """What each rank recomputes, and its memory."""
     costs: StageCosts
     load: tuple[int, ...]
-    """F + B of a micro-batch."""
+    """F + B of a micro-batch; of one passing either stage in a two-way schedule, on average."""
     communication: tuple[int, ...]
     """What a rank sends and receives at its cuts for one micro-batch."""
     timing: Timing
@@ -120,8 +120,10 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
         ]
     edges = [problem.edges(s, *interval) for s, interval in enumerate(intervals)]
     stage_load = [f + b for f, b in zip(costs.forward, costs.backward, strict=True)]
-    load = [sum(stage_load[s] for s in stages) for stages in ranks]
-    communication = [sum(sum(edges[s]) for s in stages) for stages in ranks]
+    # A micro-batch passes one of the two stages that a rank of a two-way schedule holds.
+    passes = 1 if problem.mirrored_tier is None else 2
+    load = [-(-sum(stage_load[s] for s in stages) // passes) for stages in ranks]
+    communication = [-(-sum(sum(edges[s]) for s in stages) // passes) for stages in ranks]
     pieces = [[intervals[s] for s in stages] for stages in ranks]
     exposed = [exposed_reduction(problem, held_by_rank) for held_by_rank in pieces]
     optimizer = [

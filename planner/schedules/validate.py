@@ -134,8 +134,9 @@ def _mirrored(order: Order) -> NDArray[np.bool_]:
     """On rank P-1-s while its stage also runs on rank s: only two-way orders have those."""
     if order.num_stages != order.num_ranks:
         return np.zeros(order.num_operations, np.bool_)
-    away: NDArray[np.bool_] = order.rank != order.stage
-    return away & (order.rank == order.num_ranks - 1 - order.stage)
+    mirror = order.num_ranks - 1 - order.stage
+    mirrored: NDArray[np.bool_] = (order.rank != order.stage) & (order.rank == mirror)
+    return mirrored
 
 
 def _check_size(order: Order) -> None:

@@ -47,11 +47,11 @@ class LayoutSpace:
 
     def subset(self, keep: NDArray[np.bool_] | I64) -> LayoutSpace:
         """Layouts chosen by a mask or by index, in the same order."""
-        columns = (
-            self.dp, self.pp, self.tp, self.vpp, self.microbatch_size, self.num_microbatches,
-            self.schedule,
+        return LayoutSpace(
+            self.dp[keep], self.pp[keep], self.tp[keep], self.vpp[keep],
+            self.microbatch_size[keep], self.num_microbatches[keep], self.schedule[keep],
+            self.schedules,
         )  # fmt: skip
-        return LayoutSpace(*(column[keep] for column in columns), self.schedules)
 
     def layout(self, index: int) -> Layout:
         """One layout as a plan's type."""
@@ -169,10 +169,8 @@ def _scheduled(
     dp, pp, tp, vpp, size, count, which = np.concatenate(columns, axis=1)
     if not len(dp):
         raise _no_schedule(schedules, max_stages)
-    order = np.lexsort((which, size, vpp, dp, tp, pp))
-    return LayoutSpace(
-        *(column[order] for column in (dp, pp, tp, vpp, size, count, which)), schedules
-    )
+    whole = LayoutSpace(dp, pp, tp, vpp, size, count, which, schedules)
+    return whole.subset(np.lexsort((which, size, vpp, dp, tp, pp)))
 
 
 def _chunk_counts(schedule: Schedule) -> tuple[int, ...]:
