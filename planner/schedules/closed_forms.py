@@ -12,7 +12,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.specs import Schedule
+
 __all__ = [
+    "bubble_of_equal_chunks",
     "bubble_of_equal_stages",
     "equal_stage_steps",
     "popular_makespan",
@@ -54,6 +57,54 @@ def equal_stage_steps(num_stages: int, num_microbatches: int) -> int:
     22
     """
     return 2 * (num_microbatches + num_stages - 1)
+
+
+def bubble_of_equal_chunks(
+    schedule: Schedule,
+    num_ranks: int,
+    num_microbatches: int,
+    num_chunks: int,
+    forward: int,
+    input_gradient: int,
+    weight_gradient: int,
+) -> int | None:
+    """Span bubble time of equal chunks with free edges; None outside the form's domain.
+
+    The longest own span of a rank less its work, in the time unit of F, I and W of one chunk. For
+    schedules whose last rank works from first to last it is the makespan's bubble too.
+
+    Notes
+    -----
+    - GPipe, 1F1B, eager 1F1B, any M (M >= P for eager's and 1F1B's first rank to wait in full):
+      (P-1)(F+B) (Narayanan et al. 2021, section 2.2).
+    - interleaved 1F1B, looped BFS, M >= P and M a multiple of P: (P-1)(F+B) of a chunk, that is
+      (P-1)(F+B)/V of a stage (section 2.2).
+    - ZB-H1, M >= P, F >= W: (P-1) max(F+I-W, I); ZB-H2, M >= 2P-1, F >= W:
+      (P-1) max(F+I-2W, I-F, 0) (Qi et al. 2024, table 2, where I >= W and F >= I).
+    - ZB-V, F = I = W, M >= 2P-1: 0 (section 6).
+
+    Examples
+    --------
+    >>> bubble_of_equal_chunks(Schedule.ZB_H1, 4, 8, 1, 1, 1, 1)
+    3
+    >>> bubble_of_equal_chunks(Schedule.INTERLEAVED, 4, 8, 2, 1, 1, 1)
+    9
+    """
+    p, m = num_ranks, num_microbatches
+    f, i, w = forward, input_gradient, weight_gradient
+    if p == 1:
+        return 0
+    if schedule in (Schedule.GPIPE, Schedule.ONE_F_ONE_B, Schedule.EAGER_ONE_F_ONE_B):
+        return (p - 1) * (f + i + w)
+    if schedule in (Schedule.INTERLEAVED, Schedule.LOOPED_BFS) and m >= p and m % p == 0:
+        return (p - 1) * (f + i + w)
+    if schedule is Schedule.ZB_H1 and m >= p and f >= w:
+        return (p - 1) * max(f + i - w, i)
+    if schedule is Schedule.ZB_H2 and m >= 2 * p - 1 and f >= w:
+        return (p - 1) * max(f + i - 2 * w, i - f, 0)
+    if schedule is Schedule.ZB_V and f == i == w and m >= 2 * p - 1:
+        return 0
+    return None
 
 
 def popular_makespan(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
+import pytest
+
+from planner.schedule_rules import shape_problem
 from planner.schedules.closed_forms import (
+    bubble_of_equal_chunks,
     bubble_of_equal_stages,
     equal_stage_steps,
     popular_makespan,
     steady_period,
     utilisation_of_equal_stages,
 )
+from planner.schedules.orders import build_order
 from planner.schedules.simulate import RECURRENT, bubble_fraction, simulate
+from planner.schedules.timeline import run_order, unit_times
 from planner.specs import Schedule
 
 
@@ -65,3 +72,43 @@ def test_steady_period_is_the_simulated_rate():
         # 60 micro-batches are a multiple of every window length up to 6.
         spans = [simulate(Schedule.ONE_F_ONE_B, f, b, ef, eb, m).makespan for m in (1200, 1260)]
         assert spans[1] - spans[0] == 60 * period
+
+
+CLOSED = [
+    Schedule.GPIPE,
+    Schedule.ONE_F_ONE_B,
+    Schedule.EAGER_ONE_F_ONE_B,
+    Schedule.INTERLEAVED,
+    Schedule.LOOPED_BFS,
+    Schedule.ZB_H1,
+    Schedule.ZB_H2,
+    Schedule.ZB_V,
+]
+
+
+@pytest.mark.parametrize("schedule", CLOSED)
+def test_bubbles_of_equal_chunks_are_those_of_the_simulator(schedule):
+    inside = 0
+    for ranks, microbatches, chunks, f, i, w in product(
+        range(1, 6), range(1, 14), (1, 2, 3), (1, 2, 4), (1, 2, 5), (1, 3)
+    ):
+        if shape_problem(schedule, ranks, microbatches, chunks) is not None:
+            continue
+        if schedule is Schedule.INTERLEAVED and chunks == 1:
+            continue
+        claimed = bubble_of_equal_chunks(schedule, ranks, microbatches, chunks, f, i, w)
+        if claimed is None:
+            continue
+        inside += 1
+        order = build_order(schedule, ranks, microbatches, num_chunks=chunks)
+        times = unit_times(ranks * chunks, f, i + w, w)
+        timeline = run_order(order, times)
+        assert timeline.span - microbatches * chunks * (f + i + w) == claimed
+    assert inside >= 30
+
+
+def test_closed_forms_say_nothing_outside_their_domain():
+    assert bubble_of_equal_chunks(Schedule.INTERLEAVED, 4, 3, 2, 1, 1, 1) is None
+    assert bubble_of_equal_chunks(Schedule.ZB_H2, 4, 6, 1, 1, 1, 1) is None
+    assert bubble_of_equal_chunks(Schedule.ZB_V, 4, 8, 2, 2, 1, 1) is None
+    assert bubble_of_equal_chunks(Schedule.V_MIN, 4, 8, 2, 1, 1, 1) is None
