@@ -21,6 +21,7 @@ from planner.report.timeline_picture import (
     KIND_WORDS,
     TimelinePicture,
     critical_runs,
+    sends_of,
     slots_of,
     tail_of,
 )
@@ -114,11 +115,11 @@ def _operations(picture: TimelinePicture) -> list[Event]:
     timeline = picture.timeline
     order = timeline.order
     critical = {at for first, last in critical_runs(timeline) for at in range(first, last + 1)}
-    start, end, hold = timeline.start.tolist(), timeline.end.tolist(), timeline.hold.tolist()
+    start, end = timeline.start.tolist(), timeline.end.tolist()
     ranks = order.rank.tolist()
     events = []
-    for slot in zip(*(side.tolist() for side in slots_of(timeline)), strict=True):
-        first, last = slot
+    slots = (*slots_of(timeline), sends_of(timeline))
+    for first, last, hold in zip(*(column.tolist() for column in slots), strict=True):
         members = [first] if first == last else [first, last]
         name = " & ".join(order.name(at) for at in members)
         args: Event = {
@@ -133,14 +134,9 @@ def _operations(picture: TimelinePicture) -> list[Event]:
             category = "overlapped pair"
         thread, span = _FIRST_RANK + ranks[first], (start[first], end[first])
         events.append(_complete(picture, name, category, thread, span, args))
-        sent = end[first]
-        for at in members:
-            if hold[at]:
-                span = (sent, sent + hold[at])
-                sent += hold[at]
-                facts = {"of": order.name(at)}
-                send = f"send {order.name(at)}"
-                events.append(_complete(picture, send, "send", thread, span, facts))
+        if hold:
+            span = (end[first], end[first] + hold)
+            events.append(_complete(picture, f"send {name}", "send", thread, span, {"of": name}))
     return events
 
 

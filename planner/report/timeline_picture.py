@@ -27,6 +27,7 @@ __all__ = [
     "held_words",
     "idle_shares",
     "nice_ticks",
+    "sends_of",
     "slots_of",
     "tail_of",
     "time_scale",
@@ -209,6 +210,13 @@ def slots_of(timeline: Timeline) -> tuple[I64, I64]:
     return first, first + order.joined[first]
 
 
+def sends_of(timeline: Timeline) -> I64:
+    """How long the rank is busy sending after each slot; those of a pair run side by side."""
+    first, second = slots_of(timeline)
+    longest: I64 = np.maximum(timeline.hold[first], timeline.hold[second])
+    return longest
+
+
 @dataclass(frozen=True)
 class TailSpan:
     """Gradient reduction or optimizer step of one rank, in quanta."""
@@ -270,13 +278,13 @@ def time_scale(longest_ms: float) -> tuple[str, float]:
 
 
 def nice_ticks(longest: float, most: int) -> list[tuple[float, str]]:
-    """Round values from 0 to ``longest``, at most ``most`` of them, with their labels.
+    """Round values from 0 to ``longest``, at most ``most`` (>= 4) of them, with labels.
 
     Examples
     --------
     >>> [label for _, label in nice_ticks(33.0, 8)]
     ['0', '5', '10', '15', '20', '25', '30']
-    >>> [label for _, label in nice_ticks(0.33, 4)]
+    >>> [label for _, label in nice_ticks(0.33, 5)]
     ['0.0', '0.1', '0.2', '0.3']
     """
     if longest <= 0:
@@ -285,7 +293,7 @@ def nice_ticks(longest: float, most: int) -> list[tuple[float, str]]:
     while True:
         for factor in (1, 2, 5):
             step = factor * 10.0**exponent
-            if longest / step + 1 <= max(most, 2):
+            if longest / step + 1 <= max(most, 4):
                 count = math.floor(longest / step * (1 + 1e-9))
                 decimals = max(-exponent, 0)
                 return [(i * step, f"{i * step:.{decimals}f}") for i in range(count + 1)]

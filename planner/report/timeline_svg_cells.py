@@ -13,6 +13,7 @@ from planner.report.timeline_picture import (
     critical_runs,
     format_held,
     idle_shares,
+    sends_of,
     slots_of,
     tail_of,
     time_scale,
@@ -230,7 +231,7 @@ def _labels(picture: TimelinePicture, frame: Frame, left: F64, right: F64) -> tu
             width = float(right[at] - left[at])
             size = _label_size(digits, width, room)
             if size is None:
-                hidden += 1
+                hidden += int(width > 0)
                 continue
             x = float(left[at]) + width / 2
             middle = frame.row / 2 + ((place - 0.5) * (frame.row / 2 - 3) if pair else 0)
@@ -255,11 +256,10 @@ def _label_size(digits: int, width: float, room: float) -> float | None:
 
 
 def _sends(picture: TimelinePicture, frame: Frame, right: F64, scale: float) -> list[str]:
-    """Blocking sends: the rank is busy after the operation; those of a pair follow each other."""
+    """Blocking sends: the rank is busy after the operation."""
     timeline = picture.timeline
-    first, second = slots_of(timeline)
-    hold = np.where(second > first, timeline.hold[first] + timeline.hold[second],
-                    timeline.hold[first])  # fmt: skip
+    first, _ = slots_of(timeline)
+    hold = sends_of(timeline)
     busy = np.flatnonzero(hold > 0)
     if not len(busy):
         return []
@@ -368,7 +368,7 @@ def _critical_path(
         y = frame.y(int(timeline.order.rank[first]))
         end = float(right[last])
         if number == len(runs) - 1:
-            end += float(timeline.hold[last]) * scale
+            end = frame.left + timeline.makespan * scale
         boxes.append(_box(float(left[first]), y + 1, end - float(left[first]), frame.row - 2))
         if before is not None:
             y0, y1 = _edge_points(picture, frame, before, first)

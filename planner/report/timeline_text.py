@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InputError
 from planner.report.text import counted, wrap
@@ -16,6 +18,7 @@ from planner.report.timeline_picture import (
     format_held,
     idle_shares,
     nice_ticks,
+    sends_of,
     slots_of,
     tail_of,
     time_scale,
@@ -23,6 +26,8 @@ from planner.report.timeline_picture import (
 from planner.schedules.timeline_kernel import walk
 
 __all__ = ["timeline_text"]
+
+I64 = NDArray[np.int64]
 
 _NARROWEST = 40
 _IDLE = "."
@@ -48,8 +53,33 @@ class _Mark:
     """What turns its colour on."""
 
 
+@dataclass(frozen=True)
+class _Scale:
+    """Columns that mean the same time in every picture of one scale."""
+
+    left: int
+    room: int
+    """Characters between names and figures."""
+    columns: int
+    """Of the longest time, at most ``room``."""
+    total_ms: float
+    beside: tuple[int, int]
+    """Widths of the idle and peak columns."""
+
+    def borders(self, picture: TimelinePicture, moments: I64) -> I64:
+        """Nearest column border of each moment; in floats, as 64-bit products could overflow."""
+        per_quantum = self.columns / self.total_ms * picture.quantum_ms
+        borders: I64 = np.floor(moments * per_quantum + 0.5).astype(np.int64)
+        return borders
+
+
 def timeline_text(
-    picture: TimelinePicture, *, width: int, slots: bool = False, color: bool = False
+    picture: TimelinePicture,
+    *,
+    width: int,
+    slots: bool = False,
+    color: bool = False,
+    scale_of: Sequence[TimelinePicture] = (),
 ) -> str:
     """A timeline in plain text, lines of at most ``width`` characters, no newline at the end.
 
@@ -65,6 +95,9 @@ def timeline_text(
         orders go on in further blocks.
     color
         Write ANSI colours of 256, and underline the critical path.
+    scale_of
+        Pictures to be compared with this one: texts of the same ``width`` and ``scale_of`` have
+        the same time in each column.
 
     Raises
     ------
@@ -76,11 +109,11 @@ def timeline_text(
             "is too narrow for a timeline", value=width, expected=f"at least {_NARROWEST} columns"
         )
     lines = [*wrap(picture.title, width), *_phrases(caption_of(picture), width), ""]
-    figures = _figures(picture)
-    ranks = picture.timeline.order.num_ranks
-    left = len(f"r{ranks - 1}") + 1
-    room = width - left - len(figures[0])
-    lines += (_by_slot if slots else _to_scale)(picture, left, room, figures, color)
+    scale = _scale([picture, *scale_of], width)
+    if slots:
+        lines += _by_slot(picture, scale, color)
+    else:
+        lines += _to_scale(picture, scale, width, color)
     return "\n".join([*lines, "", *_phrases(_legend(picture, slots, color), width)])
 
 
@@ -90,7 +123,36 @@ def _phrases(phrases: list[str], width: int) -> list[str]:
     return wrap(", ".join(glued), width)
 
 
-def _figures(picture: TimelinePicture) -> list[str]:
+def _scale(pictures: Sequence[TimelinePicture], width: int) -> _Scale:
+    """Room for the widest rank names and figures, and the longest time in what is left.
+
+    A whole number of columns a common unit of all times, where that uses the room well.
+    """
+    cells = [cell for picture in pictures for cell in _figures(picture)]
+    beside = max(len(idle) for idle, _ in cells), max(len(peak) for _, peak in cells)
+    ranks = max(picture.timeline.order.num_ranks for picture in pictures)
+    left = len(f"r{ranks - 1}") + 1
+    room = width - left - sum(beside) - 2
+    columns = room
+    if len({picture.quantum_ms for picture in pictures}) == 1:
+        units = max(picture.total for picture in pictures) // _common_unit(pictures)
+        whole = room // units * units
+        columns = whole if 5 * whole >= 3 * room else room
+    return _Scale(left, room, columns, max(picture.total_ms for picture in pictures), beside)
+
+
+def _common_unit(pictures: Sequence[TimelinePicture]) -> int:
+    """Largest time of which every moment is a multiple, in quanta."""
+    moments: list[I64] = []
+    for picture in pictures:
+        timeline = picture.timeline
+        tail = [at for span in tail_of(timeline) for at in (span.start, span.end)]
+        moments += [timeline.start, timeline.end, timeline.hold]
+        moments.append(np.array([*tail, picture.total], np.int64))
+    return int(np.gcd.reduce(np.concatenate(moments)))
+
+
+def _figures(picture: TimelinePicture) -> list[tuple[str, str]]:
     """Idle share and peak at the end of every rank's row, under a heading."""
     rows = [("idle", "peak")]
     for rank, share in enumerate(idle_shares(picture.timeline)):
@@ -98,22 +160,23 @@ def _figures(picture: TimelinePicture) -> list[str]:
         if picture.limits is not None:
             peak += f"/{format_held(picture.limits[rank])}"
         rows.append((f"{100 * share:.0f}%", peak))
-    widest = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f" {idle:>{widest[0]}} {peak:>{widest[1]}}" for idle, peak in rows]
+    return rows
 
 
-def _to_scale(
-    picture: TimelinePicture, left: int, room: int, figures: list[str], color: bool
-) -> list[str]:
+def _beside(picture: TimelinePicture, scale: _Scale) -> list[str]:
+    """The figures as text, heading first."""
+    one, two = scale.beside
+    return [f" {idle:>{one}} {peak:>{two}}" for idle, peak in _figures(picture)]
+
+
+def _to_scale(picture: TimelinePicture, scale: _Scale, width: int, color: bool) -> list[str]:
     """Axis and rows whose columns are equal times."""
     timeline = picture.timeline
-    total = picture.total
-    columns = _columns(picture, room)
     first, second = slots_of(timeline)
-    hold = timeline.hold[first] + np.where(second > first, timeline.hold[second], 0)
-    begin = _column_of(timeline.start[first], columns, total).tolist()
-    end = _column_of(timeline.end[first], columns, total).tolist()
-    sent = _column_of(timeline.end[first] + hold, columns, total).tolist()
+    hold = sends_of(timeline)
+    begin = scale.borders(picture, timeline.start[first]).tolist()
+    end = scale.borders(picture, timeline.end[first]).tolist()
+    sent = scale.borders(picture, timeline.end[first] + hold).tolist()
     rows: list[list[_Mark]] = [[] for _ in range(timeline.order.num_ranks)]
     critical = _critical(picture) if color else set()
     lost = 0
@@ -130,51 +193,36 @@ def _to_scale(
             row.append(_Mark(end[at], sent[at], ">", ">", _grey(">", color)))
     for span in tail_of(timeline):
         ends = np.array([span.start, span.end], np.int64)
-        from_column, to_column = _column_of(ends, columns, total).tolist()
+        from_column, to_column = scale.borders(picture, ends).tolist()
         letter = _TAIL[span.name]
         if to_column > from_column:
             rows[span.rank].append(
                 _Mark(from_column, to_column, letter, letter.lower(), _grey(letter, color))
             )
-    lines = [_axis(picture, columns, left) + figures[0]]
+    figures = _beside(picture, scale)
+    last = int(scale.borders(picture, np.array([picture.total], np.int64))[0])
+    lines = [_axis(scale) + figures[0]]
     for rank, marks in enumerate(rows):
-        lines.append(f"{f'r{rank}':<{left}}{_row(marks, columns)}{figures[rank + 1]}")
+        body = _row(marks, last) + " " * (scale.columns - last)
+        lines.append(f"{f'r{rank}':<{scale.left}}{body}{figures[rank + 1]}")
     if lost:
         verb = "is" if lost == 1 else "are"
-        lines += [f"({counted(lost, 'operation')} {verb} too short for a column)"]
+        lines += wrap(f"({counted(lost, 'operation')} {verb} too short for a column)", width)
     return lines
 
 
-def _columns(picture: TimelinePicture, room: int) -> int:
-    """Columns of the whole time: a whole number a common unit where that uses the room well."""
-    timeline = picture.timeline
-    moments = np.concatenate([timeline.start, timeline.end, timeline.end + timeline.hold])
-    tail = [moment for span in tail_of(timeline) for moment in (span.start, span.end)]
-    unit = int(np.gcd.reduce(np.append(moments, [*tail, picture.total])))
-    units = picture.total // max(unit, 1)
-    whole = room // units * units if units <= room else 0
-    return whole if 5 * whole >= 3 * room else room
-
-
-def _column_of(moments: np.ndarray, columns: int, total: int) -> np.ndarray:
-    """Nearest column border of a moment; in floats, as 64-bit products could overflow."""
-    borders: np.ndarray = np.floor(moments * (columns / total) + 0.5).astype(np.int64)
-    return borders
-
-
-def _axis(picture: TimelinePicture, columns: int, left: int) -> str:
-    unit, ms = time_scale(picture.total_ms)
-    line = f"{unit:<{left}}"
-    for value, label in nice_ticks(picture.total_ms / ms, max(columns // 8, 2)):
-        at = left + round(value * ms / picture.total_ms * columns)
-        if (at > len(line) or at == left) and at + len(label) <= left + columns:
+def _axis(scale: _Scale) -> str:
+    unit, ms = time_scale(scale.total_ms)
+    line = f"{unit:<{scale.left}}"
+    end = scale.left + scale.columns
+    for value, label in nice_ticks(scale.total_ms / ms, scale.columns // 8):
+        at = scale.left + round(value * ms / scale.total_ms * scale.columns)
+        if (at > len(line) or at == scale.left) and at + len(label) <= end:
             line = line.ljust(at) + label
-    return line.ljust(left + columns)
+    return line.ljust(end)
 
 
-def _by_slot(
-    picture: TimelinePicture, left: int, room: int, figures: list[str], color: bool
-) -> list[str]:
+def _by_slot(picture: TimelinePicture, scale: _Scale, color: bool) -> list[str]:
     """Blocks of cells: every operation in the first slot after those it waits for."""
     order = picture.timeline.order
     first, second = slots_of(picture.timeline)
@@ -184,28 +232,29 @@ def _by_slot(
         names[one] if one == two else f"{names[one]}&{names[two]}"
         for one, two in zip(first.tolist(), second.tolist(), strict=True)
     ]
-    cell = max(max(map(len, words)), len(str(max(slot)))) + 1
     count = max(slot) + 1
-    each = max(min(room // cell, count), 1)
+    cell = max(len(str(count - 1)), *map(len, words)) + 1
+    each = max(min(scale.room // cell, count), 1)
     critical = _critical(picture) if color else set()
-    rows: list[list[list[_Mark]]] = [
+    blocks: list[list[list[_Mark]]] = [
         [[] for _ in range(order.num_ranks)] for _ in range(-(-count // each))
     ]
     for at, one in enumerate(first.tolist()):
         block, place = divmod(slot[at], each)
         style = _style(picture, one, color, critical)
         mark = _Mark(place * cell, place * cell + cell - 1, words[at], " ", style)
-        rows[block][int(order.rank[one])].append(mark)
+        blocks[block][int(order.rank[one])].append(mark)
+    figures = _beside(picture, scale)
     lines = []
-    for block, ranks in enumerate(rows):
+    for block, rows in enumerate(blocks):
         numbers = range(block * each, min((block + 1) * each, count))
-        last = block == len(rows) - 1
+        last = block == len(blocks) - 1
         head = "".join(f"{number:<{cell}}" for number in numbers)
-        lines.append(f"{'':<{left}}{head}{figures[0] if last else ''}".rstrip())
-        for rank, marks in enumerate(ranks):
+        lines.append(f"{'':<{scale.left}}{head}{figures[0] if last else ''}".rstrip())
+        for rank, marks in enumerate(rows):
             row = _row(marks, len(numbers) * cell, cell)
             after = figures[rank + 1] if last else ""
-            lines.append(f"{f'r{rank}':<{left}}{row}{after}".rstrip())
+            lines.append(f"{f'r{rank}':<{scale.left}}{row}{after}".rstrip())
         if not last:
             lines.append("")
     return lines
