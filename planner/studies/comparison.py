@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InputError
-from planner.schedule_rules import RULES, default_chunks
+from planner.schedule_rules import RULES, searched_chunks
 from planner.specs import Schedule, Sends
 from planner.studies.simulation import simulate_schedule
 from planner.studies.simulation_result import Simulation
@@ -41,7 +41,7 @@ def compare_schedules(
     Parameters
     ----------
     chunks, group_size
-        For the schedules that take them.
+        For the schedules that take them; chunks default to 2.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def compare_schedules(
     for schedule in schedules:
         rules = RULES[schedule]
         free = rules.chunks is None
-        held = chunks if free and chunks is not None else default_chunks(schedule)
+        held = chunks if free and chunks is not None else searched_chunks(schedule)
         if held > 1:
             split.append(f"{rules.title} V={held}")
         grouped = free and schedule is not Schedule.LOOPED_BFS
