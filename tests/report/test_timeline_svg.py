@@ -1,4 +1,4 @@
-"""SVG timelines: valid, self-contained, true to scale, readable, and honest about what is left."""
+"""SVG timelines: valid, self-contained, true to scale, readable, honest about what is left."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from timeline_examples import ORDERS, gpipe, looped, make_picture, one_f_one_b, split
+from svg_reading import BOX, NS, boxes, cells, filled, root_of, scale_and_left, words
+from timeline_examples import ORDERS, make_picture, one_f_one_b
 
 from planner.errors import InputError
 from planner.operations import Kind
-from planner.report.timeline_picture import (
-    TimelinePicture,
-    critical_runs,
-    format_held,
-    nice_ticks,
-    tail_of,
-)
+from planner.report.timeline_picture import critical_runs, nice_ticks, tail_of
 from planner.report.timeline_svg import timeline_svg
 from planner.report.timeline_svg_style import (
     CRITICAL,
@@ -30,52 +23,12 @@ from planner.report.timeline_svg_style import (
     SEND,
     TRANSFER,
     TRANSFER_EARLY,
-    clean,
     fill_of,
     ink_on,
     text_width,
-    wrap_words,
 )
-from planner.schedules.memory_curve import held_by_operation, peak_by_rank
 from planner.schedules.timeline import StageTimes, unit_times
 from planner.specs import Sends
-
-NS = "{http://www.w3.org/2000/svg}"
-_BOX = re.compile(r"M(-?[\d.]+) (-?[\d.]+)h(-?[\d.]+)v(-?[\d.]+)h-?[\d.]+z")
-
-
-def root_of(*pictures: TimelinePicture) -> ET.Element:
-    return ET.fromstring(timeline_svg(pictures))
-
-
-def boxes(path: str) -> list[tuple[float, float, float, float]]:
-    """(x, y, width, height) of the rectangles of a path."""
-    return [tuple(map(float, found)) for found in _BOX.findall(path)]  # type: ignore[misc]
-
-
-def cells(root: ET.Element) -> dict[tuple[str, int], tuple[float, float, float, float]]:
-    """Box of every operation by (name, rank), from its tooltip."""
-    found = {}
-    for path in root.iter(f"{NS}path"):
-        title = path.find(f"{NS}title")
-        match = re.match(
-            r"(\d+[FBIW]\d+) on rank (\d+):", "" if title is None else title.text or ""
-        )
-        if match:
-            key = (match[1], int(match[2]))
-            assert key not in found, "an operation is drawn once"
-            (found[key],) = boxes(path.attrib["d"])
-    return found
-
-
-def words(root: ET.Element) -> list[str]:
-    return [element.text or "" for element in root.iter(f"{NS}text")]
-
-
-def filled(root: ET.Element, fill: str) -> list[ET.Element]:
-    """Paths of the drawing (not of the legend) with a colour of their own."""
-    return [path for path in root.iter(f"{NS}path") if path.get("fill") == fill]
-
 
 # --- the document --------------------------------------------------------------------------------
 
@@ -306,16 +259,6 @@ def test_chunks_have_shades_and_numbers_of_another_colour() -> None:
     assert "chunk 1" in words(root)
 
 
-def test_the_shade_follows_the_chunk_of_the_rank() -> None:
-    picture = make_picture("folded")
-    order = picture.timeline.order
-    assert picture.chunk.tolist() == [int(stage >= 2) for stage in order.stage]
-    assert make_picture("looped").chunk.tolist() == [
-        int(stage) // 2 for stage in make_picture("looped").timeline.order.stage
-    ]
-    assert "light to dark: chunk 0 to 3" in words(root_of(make_picture("looped")))
-
-
 def test_the_shade_of_two_way_orders_is_the_end_where_a_micro_batch_enters() -> None:
     picture = make_picture("two-way")
     assert picture.two_way
@@ -391,12 +334,6 @@ def test_the_tail_follows_each_rank_and_the_optimizer_waits_for_all() -> None:
     assert len({span.start for span in spans if span.name == "optimizer"}) == 1
 
 
-def scale_and_left(root: ET.Element, picture: TimelinePicture) -> tuple[float, float]:
-    """Pixels of a quantum and the pixel of time 0, from the ground of the first row."""
-    ground = next(r for r in root.iter(f"{NS}rect") if r.find(f"{NS}title") is not None)
-    return float(ground.attrib["width"]) / picture.total, float(ground.attrib["x"])
-
-
 def test_transfers_go_from_the_end_of_one_to_their_arrival() -> None:
     picture = make_picture("1f1b", uneven=8)
     timeline = picture.timeline
@@ -451,7 +388,7 @@ def test_the_critical_path_is_outlined_from_start_to_end(name: str, sends: Sends
     outlines = next(
         boxes(path.attrib["d"])
         for path in group.iter(f"{NS}path")
-        if path.get("stroke") == CRITICAL and _BOX.search(path.attrib["d"])
+        if path.get("stroke") == CRITICAL and BOX.search(path.attrib["d"])
     )
     runs = critical_runs(timeline)
     assert len(outlines) == len(runs)
@@ -463,44 +400,12 @@ def test_the_critical_path_is_outlined_from_start_to_end(name: str, sends: Sends
         assert x + width >= left + timeline.end[last] * scale - 0.03
 
 
-def test_a_run_of_the_critical_path_has_no_gap_and_waits_for_the_one_before() -> None:
-    for name in ORDERS:
-        for sends in Sends:
-            timeline = make_picture(name, uneven=12, sends=sends).timeline
-            runs = critical_runs(timeline)
-            for first, last in runs:
-                busy = timeline.end[first:last] + timeline.hold[first:last]
-                # Between the two of a pair nothing passes.
-                gaps = timeline.start[first + 1 : last + 1] - busy
-                assert (gaps <= 0).all()
-            for (_, before), (after, _) in pairwise(runs):
-                sent = set(np.flatnonzero(timeline.need == before).tolist())
-                if timeline.order.joined is not None and timeline.order.joined[before - 1]:
-                    sent |= set(np.flatnonzero(timeline.need == before - 1).tolist())
-                # Of a pair either operation may be named; both start together.
-                (waits,) = sent & {after - 1, after, after + 1}
-                assert timeline.start[waits] == timeline.start[after]
-                assert timeline.start[after] == timeline.end[before] + timeline.lag[waits]
-
-
 def test_the_axis_has_round_ticks_in_the_unit_of_the_times() -> None:
     for quantum, unit, last in ((1.0, "ms", "30"), (0.001, "us", "30"), (1e3, "s", "30")):
         found = words(root_of(make_picture("1f1b", quantum_ms=quantum)))
         assert unit in found
         assert last in found
     assert [v for v, _ in nice_ticks(0.0, 5)] == [0.0]
-
-
-@given(longest=st.floats(1e-9, 1e12), most=st.integers(4, 40))
-def test_ticks_are_few_evenly_spaced_and_inside(longest: float, most: int) -> None:
-    ticks = nice_ticks(longest, most)
-    values = [value for value, _ in ticks]
-    assert 2 <= len(ticks) <= most
-    assert values[0] == 0
-    assert values[-1] <= longest * (1 + 1e-6)
-    assert longest < values[-1] + 1.001 * values[1]
-    for value, label in ticks:
-        assert float(label) == pytest.approx(value, rel=1e-6)
 
 
 # --- one scale -----------------------------------------------------------------------------------
@@ -536,267 +441,3 @@ def test_timelines_under_each_other_do_not_overlap() -> None:
     for top, height, following in zip(tops, heights, tops[1:], strict=False):
         assert top + height + 30 < following
     assert tops[-1] + heights[-1] < float(root.attrib["height"])
-
-
-# --- memory --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ORDERS)
-@given(seed=st.integers(0, 2**16), share=st.sampled_from([0.0, 0.25, 1.0]), fixed=st.booleans())
-def test_what_is_held_between_operations_is_worked_out(
-    name: str, seed: int, share: float, fixed: bool
-) -> None:
-    draw = np.random.default_rng(seed)
-    stages = make_picture(name).timeline.order.num_stages
-    weights = draw.integers(1, 50, stages) / 8
-    static = tuple((draw.integers(0, 40, len(ORDERS[name])) / 8).tolist()) if fixed else None
-    picture = make_picture(name, weights=weights, freed_at_i=share, fixed=static)
-    order = picture.timeline.order
-    size = weights[order.stage]
-    change = np.array([1.0, -1.0, -share, share - 1.0])[order.kind] * size
-    for rank in range(order.num_ranks):
-        rows = slice(int(order.rank_start[rank]), int(order.rank_start[rank + 1]))
-        after = np.cumsum(change[rows]) + (static[rank] if static else 0.0)
-        if order.joined is not None:
-            first = np.flatnonzero(order.joined[rows])
-            after[first] = after[first + 1]
-        np.testing.assert_allclose(picture.held_after[rows], after, atol=1e-9)
-
-
-def curves(root: ET.Element, picture: TimelinePicture) -> list[list[tuple[float, float]]]:
-    """(x, y) of the steps of each rank's memory line."""
-    (path,) = (
-        p.attrib["d"]
-        for p in root.iter(f"{NS}path")
-        if p.get("fill") == "none" and re.match(r"M[\d.]+ [\d.]+H.*V", p.attrib["d"])
-    )
-    result = []
-    for part in path.split("M")[1:]:
-        x, y = map(float, re.match(r"([\d.]+) ([\d.]+)", part).groups())  # type: ignore[union-attr]
-        points = [(x, y)]
-        for step_x, step_y in re.findall(r"H([\d.]+)V([\d.]+)", part):
-            points.append((float(step_x), float(step_y)))
-        result.append(points)
-    assert len(result) == picture.timeline.order.num_ranks
-    return result
-
-
-def test_memory_lines_are_what_the_ranks_hold() -> None:
-    weights = [3.0, 1.0, 2.0, 0.5]
-    picture = make_picture("1f1b", uneven=9, weights=weights, limits=(20.0,) * 4, unit="GiB")
-    root = root_of(picture)
-    scale, left = scale_and_left(root, picture)
-    order, timeline = picture.timeline.order, picture.timeline
-    peaks = peak_by_rank(order, weights)
-    held = held_by_operation(order, weights)
-    top = 1.12 * 20.0
-    for rank, points in enumerate(curves(root, picture)):
-        floor = points[-1][1]
-        heights = [(floor - y) / 24.0 * top for _, y in points]
-        assert max(heights) == pytest.approx(peaks[rank], abs=0.01)
-        assert heights[-1] == 0.0
-        for at in range(int(order.rank_start[rank]), int(order.rank_start[rank + 1])):
-            middle = left + (timeline.start[at] + timeline.end[at]) / 2 * scale
-            now = max(i for i, (x, _) in enumerate(points) if x <= middle)
-            assert heights[now] == pytest.approx(held[at], abs=0.01)
-        assert len({x for x, _ in points}) == len(points), "no dip without a length"
-
-
-def test_what_lies_above_the_limit_is_filled() -> None:
-    below = root_of(make_picture("gpipe", limits=(4.0,) * 3))
-    above = root_of(make_picture("gpipe", limits=(3.0,) * 3))
-    assert not filled(below, LIMIT)
-    assert len(filled(above, LIMIT)) == 1
-    dashed = [p for p in above.iter(f"{NS}path") if p.get("stroke") == LIMIT]
-    assert any(p.attrib["d"].count("M") == 3 for p in dashed), "a line a rank"
-    assert "over the limit on ranks 0, 1, 2" in (above.find(f"{NS}desc").text or "")  # type: ignore[union-attr]
-
-
-def test_limits_far_above_or_without_end_are_said_not_drawn() -> None:
-    far = root_of(make_picture("gpipe", limits=(80.0, 90.0, float("inf"))))
-    assert "The limit of 80 to 90 activations lies far above the memory lanes." in words(far)
-    lines = [p.attrib["d"] for p in far.iter(f"{NS}path") if p.get("stroke") == LIMIT]
-    assert len(lines) == 1, "the legend's"
-    assert "peak 4" in words(far)
-    assert "peak 4 of 90" in words(far)
-
-
-@pytest.mark.parametrize(
-    ("amount", "shown"), [(0.0, "0"), (100.0, "100"), (0.126, "0.13"), (float("inf"), "any")]
-)
-def test_amounts_have_no_needless_zeros(amount: float, shown: str) -> None:
-    assert format_held(amount) == shown
-
-
-# --- colours -------------------------------------------------------------------------------------
-
-# Machado, Oliveira, Fernandes 2009, table of severity 1.0, for linear RGB.
-SIGHT = {
-    "normal": np.eye(3),
-    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
-                            [-0.003882, -0.048116, 1.051998]]),
-    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
-                              [-0.011820, 0.042940, 0.968881]]),
-    "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
-                            [0.004733, 0.691367, 0.303900]]),
-}  # fmt: skip
-
-
-def linear(colour: str) -> np.ndarray:
-    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-
-
-def lab(rgb: np.ndarray) -> np.ndarray:
-    """CIELAB (D65) of linear RGB."""
-    to_xyz = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750],
-                       [0.0193339, 0.1191920, 0.9503041]])  # fmt: skip
-    xyz = to_xyz @ np.clip(rgb, 0, 1) / np.array([0.95047, 1.0, 1.08883])
-    f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
-
-
-@pytest.mark.parametrize("sight", SIGHT)
-def test_colours_are_told_apart_by_every_sight(sight: str) -> None:
-    colours = {(kind, chunk): fill_of(kind, chunk, 2) for kind in range(4) for chunk in (0, 1)}
-    colours[-1, -1] = "#FFFFFF"
-    seen = {key: lab(SIGHT[sight] @ linear(colour)) for key, colour in colours.items()}
-    keys = list(seen)
-    worst = min(
-        float(np.linalg.norm(seen[one] - seen[two]))
-        for i, one in enumerate(keys)
-        for two in keys[i + 1 :]
-    )
-    assert worst >= 21.0
-
-
-@pytest.mark.parametrize("chunks", [1, 2, 3, 4, 8])
-def test_numbers_have_contrast_on_every_shade(chunks: int) -> None:
-    weights = np.array([0.2126, 0.7152, 0.0722])
-    for kind in range(4):
-        for chunk in range(chunks):
-            fill = fill_of(kind, chunk, chunks)
-            one, two = (float(weights @ linear(c)) + 0.05 for c in (fill, ink_on(fill)))
-            # 4.5 is WCAG's for text; shades between the first and last chunk come close to it.
-            assert max(one, two) / min(one, two) >= (4.5 if chunk in (0, chunks - 1) else 4.1)
-
-
-# --- size ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("lists", "tooltips"),
-    [(one_f_one_b(16, 64), True), (split(one_f_one_b(16, 64)), True), (looped(16, 4, 64), False)],
-    ids=["1f1b", "zb", "looped"],
-)
-def test_sixteen_ranks_and_64_micro_batches_stay_small(
-    lists: list[list[str]], tooltips: bool
-) -> None:
-    picture = make_picture(lists)
-    text = timeline_svg([picture])
-    assert len(text) < 1_500_000
-    root = ET.fromstring(text)
-    assert bool(cells(root)) == tooltips
-    assert any("no tooltips" in word for word in words(root)) != tooltips
-    if picture.num_chunks == 1:
-        assert not any("too narrow" in word for word in words(root)), "every number is there"
-
-
-def test_very_large_timelines_are_thin_and_say_so() -> None:
-    picture = make_picture(gpipe(64, 1024), limits=(2000.0,) * 64)
-    text = timeline_svg([picture])
-    assert len(text) < 15_000_000
-    root = ET.fromstring(text)
-    assert any(
-        word.startswith("131,072 operations: cells are bare strokes") for word in words(root)
-    )
-    assert not cells(root)
-    strokes = [p for p in root.iter(f"{NS}path") if "0h" in p.attrib["d"] and "m" in p.attrib["d"]]
-    assert sum(p.attrib["d"].count("m") for p in strokes) == 131_072
-    # Relative moves add up: the strokes of a rank end where its operations end.
-    scale, left = scale_and_left(root, picture)
-    ends = left + picture.timeline.end[1023::1024] * scale
-    drawn = [
-        sum(map(float, re.findall(r"(?:m|0h)(-?[\d.]+)", path.attrib["d"]))) for path in strokes
-    ]
-    np.testing.assert_allclose(sorted(drawn), sorted(ends), atol=0.02)
-    assert {len(points) > 1 for points in curves(root, picture)} == {True}
-
-
-def test_thin_memory_lanes_keep_their_peaks() -> None:
-    # One micro-batch of a second stage that lasts a moment and weighs ten times the others.
-    cells_of = [[f"{s}{kind}{m}" for m in range(11_000) for s, kind in steps]
-                for steps in (((0, "F"), (0, "B")), ((1, "F"), (1, "B")))]  # fmt: skip
-    picture = make_picture(cells_of, weights=[1.0, 3.0])
-    held = picture.held.copy()
-    held[20_000] = 30.0
-    picture = TimelinePicture("t", picture.timeline, 1.0, held, "activations")
-    root = root_of(picture)
-    assert any("44,000 operations" in word for word in words(root))
-    points = curves(root, picture)[0]
-    heights = [y for _, y in points]
-    # The largest of every half pixel: 1 everywhere else, as forwards and backwards take turns.
-    assert (max(heights) - min(heights)) / 24.0 * 1.12 * 30.0 == pytest.approx(29.0, abs=0.02)
-
-
-def test_thin_pairs_are_halves() -> None:
-    cells_of = [[f"(0F{m};0B{m - 1})OVERLAP_F_B" for m in range(1, 12_000)]]
-    lists = [["0F0", *cells_of[0], "0B11999"]]
-    root = root_of(make_picture(lists))
-    heights = {
-        p.attrib["stroke-width"]: p.attrib["d"].count("m")
-        for p in root.iter(f"{NS}path") if " 0h" in p.attrib["d"]
-    }  # fmt: skip
-    assert heights == {"30": 1, "15": 11_999}
-
-
-# --- bad input and words -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"quantum_ms": 0.0}, '"0.0" is no time quantum; expected milliseconds > 0'),
-        ({"quantum_ms": float("nan")}, "is no time quantum"),
-        (
-            {"held": np.zeros(3)},
-            "amounts held do not match the order; expected 24, one an operation",
-        ),
-        ({"held": np.full(24, np.nan)}, "an amount held is no number >= 0"),
-        ({"held": np.full(24, -1.0)}, "an amount held is no number >= 0"),
-        ({"limits": (1.0,)}, '"1" limits do not match the order; expected 3, one a rank'),
-        ({"limits": (1.0, -2.0, 1.0)}, '"-2.0" limits: is no amount; expected a number >= 0'),
-        ({"limits": (1.0, float("nan"), 1.0)}, '"nan" limits: is no amount'),
-        ({"fixed": (float("inf"), 0.0, 0.0)}, '"inf" fixed: is no amount'),
-    ],
-)
-def test_pictures_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
-    picture = make_picture("gpipe")
-    fields = {
-        "title": "t", "timeline": picture.timeline, "quantum_ms": 1.0, "held": picture.held,
-        "held_unit": "activations",
-    }  # fmt: skip
-    with pytest.raises(InputError, match=re.escape(message)):
-        TimelinePicture(**{**fields, **change})  # type: ignore[arg-type]
-
-
-@given(st.text())
-def test_any_text_is_written_as_xml(given_text: str) -> None:
-    parsed = ET.fromstring(f"<a>{clean(given_text)}</a>").text or ""
-    assert len(parsed) == len(given_text)
-    for shown, meant in zip(parsed, given_text, strict=True):
-        # Parsers read a carriage return as a line feed.
-        assert shown in (meant, "\ufffd") or (shown, meant) == ("\n", "\r")
-        assert shown == meant or not meant.isprintable()
-
-
-@given(
-    st.lists(
-        st.text(st.characters(codec="ascii", exclude_characters="\n\r"), min_size=1),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_lines_of_phrases_keep_to_the_width(phrases: list[str]) -> None:
-    for line in wrap_words(phrases, 12, 200, " · "):
-        assert text_width(line, 12) <= 200 or len(line) <= 8
