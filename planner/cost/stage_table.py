@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.schedule_rules import RULES
 from planner.specs import Recompute, Schedule, Sends
 
 __all__ = ["ChainProblem", "RecomputeChoice", "TiedPair"]
@@ -141,6 +142,11 @@ class ChainProblem:
     def num_ranks(self) -> int:
         """Pipeline ranks."""
         return len(self.rank_stages) or self.num_stages
+
+    @property
+    def hides_reduction(self) -> str:
+        """The times, by name, that gradient reduction runs beside."""
+        return "weight_gradient" if RULES[self.schedule].splits_backward else "backward"
 
     @cached_property
     def backward(self) -> I64:
@@ -271,7 +277,8 @@ class ChainProblem:
         Gradients are reduced block by block behind the last micro-batch's backward, which runs
         from the last block to the first: the first block's own reduction is never hidden, the
         rest hides under the backward of the blocks before them in the model,
-        latency + max(R[start], sum R - sum_{blocks after start} B).
+        latency + max(R[start], sum R - sum_{blocks after start} B). Where backwards are split it is
+        W that hides it: no gradient is whole before the last W.
         """
         sums = self.prefix
         total = sums["reduction"][end] - sums["reduction"][start]
@@ -279,7 +286,8 @@ class ChainProblem:
             return 0
         if not self.overlap_reduction:
             return self.reduction_latency + total
-        window = sums["backward"][end] - sums["backward"][start + 1]
+        hiding = sums[self.hides_reduction]
+        window = hiding[end] - hiding[start + 1]
         return self.reduction_latency + max(int(self.reduction[start]), total - window)
 
     def optimizer_time(self, start: int, end: int) -> int:

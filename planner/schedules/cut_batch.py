@@ -100,6 +100,8 @@ class CutBatch:
         forward = prices.forward[end] - prices.forward[start]
         weight = prices.weight_gradient[end] - prices.weight_gradient[start]
         backward = prices.backward[end] - prices.backward[start] + extra
+        if RULES[problem.schedule].splits_backward:  # the first stage has no I
+            weight[:, 0] = backward[:, 0]
         edges = self._edges(cuts)
         finish = self._finish(forward, backward - weight, weight, edges)
         ranks = problem.rank_stages or tuple((s,) for s in range(stages))

@@ -8,7 +8,8 @@ start before F of micro-batch 0 has passed the stages before it, then works M ti
   makespan >= sum_{i<j}(t_i + e_i^fwd + e_i^bwd) + M t_j;
 - split backwards: W of other stages need not follow, so that
   makespan >= sum_{i<j}(F_i + e_i^fwd) + M t_j, and, with the last I of stage j on its way home,
-  makespan >= sum_{i<j}(F_i + I_i + e_i^fwd + e_i^bwd) + M (F_j + I_j).
+  makespan >= sum_{i<j}(F_i + e_i^fwd + e_i^bwd) + M (F_j + I_j). The I of the stages between would
+  add to it, but the first stage has none, and which blocks are on it is not known here.
 
 Asynchronous schedules: a step is M periods, and no period is shorter than a stage's work.
 
@@ -91,8 +92,10 @@ class GeneralTerms:
             home = prices.least_backward
             work = load
             if rules.splits_backward:
-                home = home - prices.weight_gradient
-                work = load - (prices.weight_gradient[end] - prices.weight_gradient[start])
+                home = np.zeros_like(home)
+                weight = prices.weight_gradient[end] - prices.weight_gradient[start]
+                first = np.arange(prices.num_stages)[:, None, None] == 0
+                work = np.where(first, forward, load - weight)
             before = before_f + (home[None, :] + back[:, None])[:-1, :, None]
             found = np.maximum(found, before + m * work)
         least: I64 = found + prices.fixed_tail + prices.least_optimizer
@@ -219,7 +222,6 @@ def general_layout_bound(
     num_microbatches: I64,
     total_forward: I64,
     total_backward: I64,
-    total_weight_gradient: I64,
     largest_stage: I64,
     forward_share: F64 | float,
 ) -> I64:
@@ -247,11 +249,7 @@ def general_layout_bound(
         loaded: I64 = np.maximum(spread, m * largest_stage)
         return loaded
     share = np.asarray(forward_share if rules.splits_backward else 1.0)
-    bound = np.maximum(np.maximum(spread, m * largest_stage), _geometric(total, share, p, m))
-    if rules.splits_backward:
-        quick = np.asarray(total - total_weight_gradient, np.int64)
-        bound = np.maximum(bound, _geometric(quick, np.asarray(1.0), p, m))
-    result: I64 = bound
+    result: I64 = np.maximum(np.maximum(spread, m * largest_stage), _geometric(total, share, p, m))
     return result
 
 

@@ -82,6 +82,7 @@ class StagePrices:
         self.forward = _sums(problem.forward)
         self.backward = _sums(problem.backward)
         self.weight_gradient = _sums(problem.weight_gradient)
+        self._hiding = _sums(getattr(problem, problem.hides_reduction))
         self.update = _sums(problem.update)
         self.modes = tuple(problem.recompute_modes) or (Recompute.NONE,)
         self.fixed_tail = problem.fixed_tail
@@ -269,8 +270,8 @@ class StagePrices:
         left = total
         if self._overlap:
             first = start.min(-1)
-            window = (self.backward[end] - self.backward[start]).sum(-1)
-            window = window - (self.backward[first + 1] - self.backward[first])
+            window = (self._hiding[end] - self._hiding[start]).sum(-1)
+            window = window - (self._hiding[first + 1] - self._hiding[first])
             left = np.maximum(self._reduction_blocks[first], total - window)
         return np.where(total == 0, 0, self._latency + left)
 
@@ -283,7 +284,7 @@ class StagePrices:
         if self._overlap:
             after = np.minimum(start + 1, self.num_blocks)
             first = np.minimum(start, self.num_blocks - 1)
-            window = self.backward[end] - self.backward[after]
+            window = self._hiding[end] - self._hiding[after]
             left = np.maximum(self._reduction_blocks[first], total - window)
         return np.where(total == 0, 0, self._latency + left)
 

@@ -37,7 +37,6 @@ class SpaceBounds:
     """Lower bound of the largest stage time, without communication."""
     total_forward: I64
     total_backward: I64
-    total_weight_gradient: I64
     forward_share: NDArray[np.float64]
     """Smallest F / (F + B) of any block."""
     edge_roundtrip: I64
@@ -51,9 +50,7 @@ class SpaceBounds:
 def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
-    forward, backward, weight, largest, edges, tail, short = (
-        np.zeros(size, np.int64) for _ in range(7)
-    )
+    forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
     shares = np.ones(size)
     kinds = ("recurrent", "several", "two_way", "updated")
     recurrent, several, two_way, updated = (_which(space, kind) for kind in kinds)
@@ -66,7 +63,6 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         table = pricer.block_table(tp, microbatch_size)
         forward[members], backward[members] = table.total_ms_quanta
         stages = space.pp[members]
-        weight[members] = int(table.weight_gradient.sum())
         shares[members] = _forward_share(table)
         loads = _largest_load(table, stages)
         largest[members] = np.select(
@@ -124,10 +120,10 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             )  # fmt: skip
         elif len(members):
             step[members] = general_layout_bound(
-                schedule, *counts, forward[members], backward[members], weight[members],
+                schedule, *counts, forward[members], backward[members],
                 largest[members], shares[members],
             )  # fmt: skip
-    return SpaceBounds(step + tail, largest, forward, backward, weight, shares, edges, tail, short)
+    return SpaceBounds(step + tail, largest, forward, backward, shares, edges, tail, short)
 
 
 def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_stage: int) -> int:
@@ -142,8 +138,8 @@ def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_st
     if _recurrent(schedule):
         makespan = layout_bound(schedule, *counts, *totals, largest, bounds.edge_roundtrip[one])
     else:
-        weight, share = bounds.total_weight_gradient[one], bounds.forward_share[one]
-        makespan = general_layout_bound(schedule, *counts, *totals, weight, largest, share)
+        share = bounds.forward_share[one]
+        makespan = general_layout_bound(schedule, *counts, *totals, largest, share)
     return max(int(bounds.step[index]), int(makespan[0]) + int(bounds.tail[index]))
 
 
