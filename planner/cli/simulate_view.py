@@ -17,8 +17,6 @@ __all__ = ["comparison_view", "simulation_view", "why_over"]
 
 _BLANK = Text("")
 _ALL_ROWS, _SHOWN_ENDS = 24, 8
-_NARROWEST = 40
-"""Characters that a timeline needs."""
 _DRAWN_RANKS = 64
 """A timeline of more ranks is no picture on a terminal."""
 _PATH_HEAD, _PATH_TAIL = 10, 5
@@ -96,11 +94,8 @@ def comparison_view(
         if not sim.fits:
             text = f"{sim.schedule}: {why_over(sim)}"
             parts += [Text(line, style="bold red") for line in wrap(text, width, "  ")]
-    longest = max(sim.timeline.step * float(str(sim.quantum)) for sim in found)
     for sim in found:
-        share = sim.timeline.step * float(str(sim.quantum)) / longest if longest else 1.0
-        room = timeline_width if slots else max(_NARROWEST, round(timeline_width * share))
-        parts += [_BLANK, *_drawn(sim, room, slots, color)]
+        parts += [_BLANK, *_drawn(sim, timeline_width, slots, color, beside=found)]
     said = dict.fromkeys([*notes, *(note for sim in found for note in sim.notes)])
     return Group(*parts, *_notes(list(said), width))
 
@@ -225,13 +220,25 @@ def _rank_table(found: Simulation) -> list[RenderableType]:
 
 
 def _drawn(
-    found: Simulation, width: int, slots: bool, color: bool, *, alone: bool = False
+    found: Simulation,
+    width: int,
+    slots: bool,
+    color: bool,
+    *,
+    alone: bool = False,
+    beside: Sequence[Simulation] = (),
 ) -> list[RenderableType]:
-    """The timeline; ``alone``, without the title and figures that stand above it already."""
+    """The timeline; ``alone``, without the title and figures that stand above it already.
+
+    Drawn to the scale that it shares with the others ``beside`` it.
+    """
     if found.num_ranks > _DRAWN_RANKS:
         text = f"the timeline of {found.num_ranks} ranks is not drawn here; --svg FILE draws it"
         return [Text(text, style="dim"), _BLANK]
-    drawn = timeline_text(found.picture(), width=width, slots=slots, color=color).rstrip("\n")
+    others = [other.picture() for other in beside if other.num_ranks <= _DRAWN_RANKS]
+    drawn = timeline_text(
+        found.picture(), width=width, slots=slots, color=color, scale_of=others
+    ).rstrip("\n")
     if alone:
         head, blank, rows = drawn.partition("\n\n")
         drawn = rows if blank else head
