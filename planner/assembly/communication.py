@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from planner import placement
 from planner.assembly.priced import Priced, pieces
+from planner.cost.stage_table import ChainProblem
 from planner.plans import CollectiveGroup, Stage
 from planner.schedule_rules import RULES
+from planner.schedules.simulate import Timing
 from planner.schedules.step import StepEvaluation
-from planner.schedules.timing import timing_of
-from planner.specs import Tier
+from planner.schedules.timing import automatic_order_of, order_timing, timing_of
+from planner.specs import Schedule, Tier
 
 __all__ = ["communication_groups"]
 
@@ -44,17 +46,7 @@ def communication_groups(
             )
         )
     if layout.pp > 1:
-        free, _ = timing_of(
-            problem,
-            replace(
-                evaluation.costs,
-                edge_forward=(0,) * (problem.num_stages - 1),
-                edge_backward=(0,) * (problem.num_stages - 1),
-                mirrored_forward=None,
-                mirrored_backward=None,
-            ),
-            evaluation.limits,
-        )
+        free = _without_edges(problem, evaluation)
         exposed = max(0, evaluation.makespan - free.makespan)
         busiest = sent = 0
         for rank in range(layout.pp):
@@ -94,6 +86,22 @@ def communication_groups(
             )
         )
     return tuple(groups)
+
+
+def _without_edges(problem: ChainProblem, evaluation: StepEvaluation) -> Timing:
+    """The same operations in the same order, with free transfers."""
+    nothing = (0,) * (problem.num_stages - 1)
+    costs = replace(
+        evaluation.costs,
+        edge_forward=nothing,
+        edge_backward=nothing,
+        mirrored_forward=None,
+        mirrored_backward=None,
+    )
+    if problem.schedule is Schedule.ZB_AUTO:
+        order = automatic_order_of(problem, evaluation.costs, evaluation.limits)
+        return order_timing(problem, costs, order)
+    return timing_of(problem, costs)[0]
 
 
 def _sent(priced: Priced, stage: int, cuts: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planner.specs import Schedule
 
 __all__ = [
+    "bubble_estimate",
     "bubble_of_equal_chunks",
     "bubble_of_equal_stages",
     "equal_stage_steps",
@@ -105,6 +106,37 @@ def bubble_of_equal_chunks(
     if schedule is Schedule.ZB_V and f == i == w and m >= 2 * p - 1:
         return 0
     return None
+
+
+def bubble_estimate(
+    schedule: Schedule, num_ranks: I64, num_microbatches: I64, num_chunks: int
+) -> NDArray[np.float64]:
+    """Bubble of the makespan in times t = F + B of a balanced rank with F = I = W; ranks only.
+
+    The forms of SCHEDULES and :func:`bubble_of_equal_chunks`, with the fill (P-1)F that a
+    synchronous step keeps. With fewer micro-batches than ranks chunks wait for their turn, which
+    is allowed for by P / M.
+    """
+    p, m = np.asarray(num_ranks, float), np.asarray(num_microbatches, float)
+    short = np.maximum(1.0, p / m)
+    per_rank = {
+        Schedule.INTERLEAVED: short / num_chunks,
+        Schedule.LOOPED_BFS: short / num_chunks,
+        Schedule.INTERLEAVED_ZB: short / (3 * num_chunks),
+        Schedule.ZB_H1: 1 / 3,
+        Schedule.ZB_H2: 1 / 3,
+        Schedule.ZB_AUTO: 1 / 3,
+        Schedule.ZB_V: short / 6,
+        Schedule.V_HALF: 1 / 2,
+        Schedule.V_MIN: 2 / 3,
+        Schedule.DUALPIPE: 1 / 3,
+        Schedule.DUALPIPE_V: 1 / 3,
+        Schedule.CHIMERA: (m / p + 1) / 3,
+        Schedule.PIPEDREAM: 0.0,
+        Schedule.PIPEDREAM_2BW: 0.0,
+    }
+    found: NDArray[np.float64] = (p - 1) * per_rank.get(schedule, 1.0)
+    return found
 
 
 def popular_makespan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from planner.schedules.memory_curve import peak_by_rank
 from planner.schedules.orders import build_order
 from planner.schedules.simulate import Timing, effective_times, simulate
 from planner.schedules.timeline import StageTimes, run_order
-from planner.specs import Schedule
+from planner.specs import Schedule, Sends
 
 __all__ = ["StageCosts", "automatic_order_of", "order_timing", "timing_of"]
 
@@ -84,14 +85,26 @@ def automatic_order_of(
     problem: ChainProblem, costs: StageCosts, activation_limit: Sequence[int] | None
 ) -> Order:
     """The order that ``zb-auto`` fits to a cut and its memory; the smallest makespan first."""
+    limit = None if activation_limit is None else tuple(activation_limit)
+    return _fitted(problem.num_ranks, problem.num_microbatches, costs, limit, problem.sends)
+
+
+@lru_cache(maxsize=48)
+def _fitted(
+    num_ranks: int,
+    num_microbatches: int,
+    costs: StageCosts,
+    limit: tuple[int, ...] | None,
+    sends: Sends,
+) -> Order:
     return build_order(
         Schedule.ZB_AUTO,
-        problem.num_ranks,
-        problem.num_microbatches,
+        num_ranks,
+        num_microbatches,
         times=costs.times(),
-        activation_limit=activation_limit,
+        activation_limit=limit,
         aim="makespan",
-        sends=problem.sends,
+        sends=sends,
         effort="quick",
     )
 

@@ -16,6 +16,7 @@ from planner.cost.pricing import Pricer
 from planner.cost.tables import BlockTable
 from planner.schedule_rules import RULES
 from planner.schedules.bounds import layout_bound
+from planner.schedules.closed_forms import bubble_estimate
 from planner.schedules.general_bounds import general_layout_bound
 from planner.schedules.loads import least_largest_load
 from planner.schedules.simulate import RECURRENT
@@ -43,6 +44,9 @@ class SpaceBounds:
     """Lower bound of the summed edge costs over all boundaries, both ways."""
     tail: I64
     """Lower bound of what follows the makespan."""
+    estimate: NDArray[np.float64]
+    """What the step may come to by closed forms, and layouts that seem too large last: an order
+    to look in, never a reason to leave a layout out."""
     memory_short: I64
     """Bytes that are missing over all ranks together; 0 where this proves nothing."""
 
@@ -51,7 +55,8 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
     forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
-    shares = np.ones(size)
+    shares, crowded = np.ones(size), np.zeros(size, np.bool_)
+    estimate = np.zeros(size)
     kinds = ("recurrent", "several", "two_way", "updated")
     recurrent, several, two_way, updated = (_which(space, kind) for kind in kinds)
     budget, blocks = pricer.cluster.budget_bytes, len(pricer.chain.blocks)
@@ -89,6 +94,7 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             )
             buffers = np.where(pp > 1, table.buffer_bytes, 0)
             room = pp * (budget - buffers - transient)
+            crowded[of_dp] = static + _usual_depth(space, of_dp) * kept > room
             short[of_dp] = np.maximum(0, static + depth * kept - room)
             first = int(states.reduction[0])
             update = states.update
@@ -113,6 +119,10 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     for index, schedule in enumerate(space.schedules):
         members = np.flatnonzero(space.schedule == index)
         counts = space.pp[members], space.num_microbatches[members]
+        for chunks in np.unique(space.vpp[members]).tolist():
+            some = members[space.vpp[members] == chunks]
+            bubble = bubble_estimate(schedule, space.pp[some], space.num_microbatches[some], chunks)
+            estimate[some] = (space.num_microbatches[some] + bubble) * largest[some]
         if _recurrent(schedule):
             step[members] = layout_bound(
                 schedule, *counts, forward[members], backward[members], largest[members],
@@ -123,7 +133,10 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
                 schedule, *counts, forward[members], backward[members],
                 largest[members], shares[members],
             )  # fmt: skip
-    return SpaceBounds(step + tail, largest, forward, backward, shares, edges, tail, short)
+    estimate = np.where(crowded, 1e30, 1.0) * (estimate + tail)
+    return SpaceBounds(
+        step + tail, largest, forward, backward, shares, edges, tail, estimate, short
+    )
 
 
 def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_stage: int) -> int:
@@ -177,6 +190,30 @@ def _largest_load(table: BlockTable, ranks: I64) -> I64:
         paired = least_largest_load(times, max(1, count // 2)) // 2
         found[count] = (least_largest_load(times, count), paired)
     return np.array([found[count] for count in ranks.tolist()], np.int64).reshape(-1, 2)
+
+
+def _usual_depth(space: LayoutSpace, members: I64) -> I64:
+    """Micro-batches that a rank holds on average, roughly: what M, P and the schedule suggest."""
+    p, m = space.pp[members], space.num_microbatches[members]
+    held = {
+        Schedule.GPIPE: m,
+        Schedule.NAIVE: m,
+        Schedule.LOOPED_BFS: m,
+        Schedule.ZB_H1: p,
+        Schedule.ZB_H2: 2 * p,
+        Schedule.EAGER_ONE_F_ONE_B: p,
+        Schedule.INTERLEAVED_ZB: p + p // 2,
+        Schedule.INTERLEAVED: p,
+        Schedule.ZB_V: p,
+        Schedule.DUALPIPE_V: p,
+        Schedule.DUALPIPE: p // 2,
+        Schedule.V_MIN: p // 3,
+    }
+    depth = (p + 1) // 2
+    for schedule, usual in held.items():
+        depth = np.where(space.schedule[members] == _index(space, schedule), usual, depth)
+    found: I64 = np.maximum(1, np.minimum(depth, m))
+    return found
 
 
 def _index(space: LayoutSpace, schedule: Schedule) -> int:

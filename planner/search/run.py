@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +31,9 @@ from planner.solvers.step_time import StepSolution, solve_step_time
 from planner.specs import Objective
 
 __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
+
+Task = tuple[ChainProblem, tuple[int, ...], int | None, int, float | None]
+"""Problem, seed, upper bound, node limit and deadline of one layout's cuts."""
 
 _WAVE = 4
 _FIRST_NODES = 300
@@ -197,44 +200,65 @@ class _Search:
         self.bottlenecks: dict[int, BottleneckSolution] = {}
         self.open: dict[int, int] = {}
         self.improved: set[int] = set()
+        self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
         self.result = SearchResult([], 0, False, False, space, bounds)
 
     # --- the loop -----------------------------------------------------------------------------
 
     def run(self, members: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         """Search some layouts; ``open`` keeps the bounds of those that were not closed."""
-        heap: list[tuple[int, int, int]] = []
+        heap: list[tuple[float, int, int]] = []
         for index in members.tolist():
             if self.bounds.memory_short[index] > 0:
                 self.result.no_fit[index] = "memory"
                 continue
-            heap.append((self._objective_bound(index, int(self.bounds.step[index])), 0, index))
+            heap.append((self._priority(index), 0, index))
         heapq.heapify(heap)
         wave: list[int] = []
         while heap or wave:
             if self.limits.passed():
                 self.result.timed_out = True
                 break
-            if heap and not self._hopeless(heap[0][0]):
-                bound, visits, index = heapq.heappop(heap)
+            self._set_hopeless_aside(heap)
+            if heap:
+                priority, visits, index = heapq.heappop(heap)
                 if visits == 0:
                     sharper = self._sharpen(index)
                     if sharper is not None:
-                        heapq.heappush(heap, (max(bound, sharper), 1, index))
+                        later = max(priority, sharper) if self.by_bound else priority
+                        heapq.heappush(heap, (later, 1, index))
                     continue
                 wave.append(index)
-                if len(wave) < _WAVE and heap and not self._hopeless(heap[0][0]):
+                self._set_hopeless_aside(heap)
+                if len(wave) < _WAVE and heap:
                     continue
             if not wave:
                 break
             self._solve_wave(wave, 0)
             wave = []
             self._report()
-        for bound, _, index in heap:
-            self.open[index] = bound
-        for index in wave:
-            self.open[index] = self._objective_bound(index, self.result.refined[index])
+        for index in [*wave, *(index for _, _, index in heap)]:
+            self.open[index] = self._bound_now(index)
         self._close_gaps()
+
+    def _priority(self, index: int) -> float:
+        """What is looked at first: the smallest bound where bounds are tight; else the smallest
+        estimate, since a weak bound says little about what a layout comes to."""
+        if self.by_bound or self.objective is Objective.BOTTLENECK:
+            return self._bound_now(index)
+        weight = 1
+        if self.objective is Objective.TOKENS_PER_DOLLAR:
+            weight = int(self.space.num_gpus[index])
+        return float(self.bounds.estimate[index]) * weight
+
+    def _set_hopeless_aside(self, heap: list[tuple[float, int, int]]) -> None:
+        """Layouts whose bound cannot beat what is held leave the heap's top, bound in hand."""
+        while heap and self._hopeless(self._bound_now(heap[0][2])):
+            index = heapq.heappop(heap)[2]
+            self.open[index] = self._bound_now(index)
+
+    def _bound_now(self, index: int) -> int:
+        return self._objective_bound(index, self._step_bound(index))
 
     def _report(self) -> None:
         if self.progress is not None:
@@ -288,15 +312,25 @@ class _Search:
         tasks = [self._task(index, node_limit) for index in wave]
         if self.executor is None:
             solutions: Iterable[StepSolution] = (solve_layout(*task) for task in tasks)
+            if not self.by_bound:
+                solutions = self._until_late(wave, tasks)
         else:
             futures = [self.executor.submit(solve_layout, *task) for task in tasks]
             solutions = (future.result() for future in futures)
-        for index, solution in zip(wave, solutions, strict=True):
+        for index, solution in zip(wave, solutions, strict=False):
             self._take(index, solution)
 
-    def _task(
-        self, index: int, node_limit: int
-    ) -> tuple[ChainProblem, tuple[int, ...], int | None, int, float | None]:
+    def _until_late(self, wave: list[int], tasks: list[Task]) -> Iterator[StepSolution]:
+        """Solutions one by one; layouts that time leaves no room for stay open."""
+        for place, task in enumerate(tasks):
+            if self.limits.passed():
+                for index in wave[place:]:
+                    if index not in self.result.solved:
+                        self.open[index] = self._bound_now(index)
+                return
+            yield solve_layout(*task)
+
+    def _task(self, index: int, node_limit: int) -> Task:
         upper: int | None = None
         if len(self.result.solved) >= self.keep and not self.exhaustive:
             threshold = self._threshold(self.keep)
