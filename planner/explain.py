@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
 from planner.schedule_rules import RULES
 from planner.schedules.grouping import least_rank_memory
+from planner.schedules.simulate import RECURRENT
 from planner.search.bounding import bound_layouts
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
@@ -77,9 +78,12 @@ def _bubble_findings(plan: Plan) -> list[str]:
     if stages == 1 or plan.bubble_fraction is None:
         return []
     ideal = (stages - 1) / (count + stages - 1)
+    yardstick = "equal stages with free transfers would idle"
+    if plan.layout.schedule not in RECURRENT:
+        yardstick = "1f1b on equal stages with free transfers would idle"
     text = (
-        f"ranks idle {100 * plan.bubble_fraction:.1f} % of the makespan; equal stages with free "
-        f"transfers would idle (P-1)/(M+P-1) = {100 * ideal:.1f} %"
+        f"ranks idle {100 * plan.bubble_fraction:.1f} % of the makespan; {yardstick} "
+        f"(P-1)/(M+P-1) = {100 * ideal:.1f} %"
     )
     return [text]
 
