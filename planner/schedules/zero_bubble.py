@@ -177,17 +177,20 @@ def _searched(problem: Problem, span_first: bool, effort: Effort) -> Words:
     bounds = span_bounds(problem)
     least = cost_of([begin + bound for begin, bound in zip(starts, bounds, strict=True)])
     work = _work(effort, problem.num_operations)
-    met: list[tuple[Cost, Words]] = []
-    for words, finish in _first_words(problem, work):
-        met.append((cost_of(finish), words))
+    met: list[tuple[Cost, str, Words]] = []
+    for family, words, finish in _first_words(problem, work):
+        met.append((cost_of(finish), family, words))
         if met[-1][0] == least:
             return words
-    met.sort(key=lambda pair: pair[0])
-    best, best_words = met[0]
+    met.sort(key=lambda found: found[0])
+    best, _, best_words = met[0]
+    # The best of every family comes first: what looks poor may be easy to mend.
+    leaders = {family: words for _, family, words in reversed(met)}
+    firsts = [words for _, family, words in met if words is leaders[family]]
     moves = work.moves
     due = starts if span_first else [0] * problem.num_ranks
     tried: list[Words] = []
-    for _, words in met:
+    for words in [*firsts, *(words for _, _, words in met)]:
         if best[0] == least[0] or moves == 0 or len(tried) == work.starts:
             break
         if words in tried:
@@ -213,28 +216,28 @@ def _searched(problem: Problem, span_first: bool, effort: Effort) -> Words:
     return best_words
 
 
-def _first_words(problem: Problem, work: _Work) -> Iterator[tuple[Words, list[int]]]:
-    """Words to choose from, and when their ranks finish."""
+def _first_words(problem: Problem, work: _Work) -> Iterator[tuple[str, Words, list[int]]]:
+    """(Family, words, when their ranks finish) to choose from."""
     for order in _fixed_orders(problem, work.every_order):
         words = words_of_order(problem, order)
         heads = None if words is None else heads_of(problem, words)
         if words is not None and heads is not None:
-            yield words, heads.finish
+            yield "fixed", words, heads.finish
     if problem.num_chunks == 1:
         aims = _aims_in_flight(problem)
         for name, eager, fill, forward_delay, weight_delay in _CHAIN_RULES[: work.rules]:
             rule = Rule(aims[name], eager, fill, forward_delay, weight_delay)
-            yield greedy_words(problem, rule)
+            yield "greedy", *greedy_words(problem, rule)
         return
     rooms = _rooms(problem)
     for name, cycle, weight_delay in _CYCLES[: work.rules // 4]:
         found = cyclic_words(problem, CycleRule(cycle, rooms[name], weight_delay))
         if found is not None:
-            yield found
+            yield "cyclic", *found
     for name, fill, forward_delay, weight_delay, prefer in _FOLDED_RULES[: work.rules]:
         aim = [2 * problem.num_microbatches if fill else 0] * problem.num_ranks
         rule = Rule(aim, True, fill, forward_delay, weight_delay, rooms[name], prefer)
-        yield greedy_words(problem, rule)
+        yield "greedy", *greedy_words(problem, rule)
 
 
 def _fixed_orders(problem: Problem, every: bool) -> list[Order]:
