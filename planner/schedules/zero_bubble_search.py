@@ -68,6 +68,15 @@ def improve(
         Stop as soon as this is reached.
     most_moves
         Number of moves after which the search ends.
+
+    Returns
+    -------
+    The best words met, and the number of moves made.
+
+    Raises
+    ------
+    ValueError
+        The words deadlock.
     """
     words = [list(word) for word in words]
     dice = _Dice()
