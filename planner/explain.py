@@ -21,6 +21,7 @@ from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
 from planner.solvers.chain import Shortfall, least_shortfall, solve_bottleneck
+from planner.solvers.order_time import least_crowded
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
 from planner.units import format_bytes, format_ms, format_ranges
 
@@ -379,16 +380,17 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
 
 
 def _grouped_shortfall(problem: ChainProblem) -> Shortfall | None:
-    """What the ranks lack at the cuts that balance the stages; better cuts may lack less."""
+    """What the ranks lack at the least crowded cuts that were found; others may lack less."""
     roomy = replace(problem, budget_bytes=np.full(problem.num_stages, 2**60, np.int64))
     even = solve_bottleneck(replace(roomy, rank_stages=(), mirrored_tier=None))
     if even is None:
         return None
-    needs = [least_rank_memory(problem, rank, even.cuts) for rank in range(problem.num_ranks)]
+    cuts = least_crowded(problem, even.cuts)
+    needs = [least_rank_memory(problem, rank, cuts) for rank in range(problem.num_ranks)]
     worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
     stage = problem.rank_stages[worst][0]
     short = needs[worst] - int(problem.budget_bytes[stage])
-    return Shortfall(short, worst, even.cuts[stage], even.cuts[stage + 1], even.cuts)
+    return Shortfall(short, worst, cuts[stage], cuts[stage + 1], cuts)
 
 
 # --- shared ------------------------------------------------------------------------------------
@@ -418,7 +420,7 @@ def _infeasible(
     budget = int(pricer.problem(layout).budget_bytes[shortfall.stage])
     held = first if first == last else f"{first} .. {last}"
     grouped = RULES[layout.schedule].several_stages
-    closest = "the balanced cut" if grouped else "the closest cut"
+    closest = "the least crowded cut that was found" if grouped else "the closest cut"
     held += " among others" if grouped else ""
     return Infeasible(
         constraint="memory",

@@ -6,6 +6,7 @@ Repeats :func:`~planner.schedules.step.evaluate_cuts` on arrays and is tested ag
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -173,37 +174,56 @@ class CutBatch:
                 best = np.maximum(best, -(-(inside * count) // (last - first + 1)))
         return best
 
+    def overflow(self, cuts: I64) -> I64:
+        """Bytes each rank lacks under its most saving recompute, shape (K, P); negative is room.
+
+        For ranks that hold several stages.
+        """
+        start, end = cuts[:, :-1], cuts[:, 1:]
+        lacks = np.empty((len(cuts), self.problem.num_ranks), np.int64)
+        for rank, (mine, totals, _) in enumerate(self._ranks(start, end)):
+            budget = int(self.problem.budget_bytes[mine[0]])
+            lacks[:, rank] = np.minimum.reduce(totals) - budget
+        return lacks
+
     def _grouped(self, start: I64, end: I64) -> tuple[I64, I64]:
         """(extra of every stage, memory of every rank): :func:`grouped_choice` on arrays."""
+        added = np.zeros_like(start)
+        memory = np.empty((len(start), self.problem.num_ranks), np.int64)
+        for rank, (mine, totals, extras) in enumerate(self._ranks(start, end)):
+            budget = int(self.problem.budget_bytes[mine[0]])
+            best = np.full(len(start), UNREACHABLE, np.int64)
+            needed = np.full(len(start), UNREACHABLE, np.int64)
+            chosen = np.full((len(start), len(mine)), UNREACHABLE, np.int64)
+            for total, extra in zip(totals, extras, strict=True):
+                adds = extra.sum(1)
+                better = (total <= budget) & (adds < best)
+                best = np.where(better, adds, best)
+                needed = np.where(better, total, needed)
+                chosen = np.where(better[:, None], extra, chosen)
+            memory[:, rank] = needed
+            added[:, mine] = np.maximum(added[:, mine], chosen)
+        return added, memory
+
+    def _ranks(self, start: I64, end: I64) -> Iterator[tuple[list[int], list[I64], list[I64]]]:
+        """Of every rank its stages and, by recompute mode, its memory and its stages' extra."""
         problem, prices = self.problem, self.prices
         parts = [prices.stage_parts(mode, start, end) for mode in allowed_modes(problem)]
         buffers = problem.buffer_bytes if problem.num_ranks > 1 else 0
-        added = np.zeros_like(start)
-        memory = np.empty((len(start), problem.num_ranks), np.int64)
-        for rank, (held, counts) in enumerate(
-            zip(problem.rank_stages, held_counts(problem), strict=True)
-        ):
+        for held, counts in zip(problem.rank_stages, held_counts(problem), strict=True):
             mine = list(held)
-            budget = int(problem.budget_bytes[mine[0]])
             shared = np.zeros(len(start), np.int64)
             for pair in problem.tied:
                 first = (start[:, mine] <= pair.first) & (pair.first < end[:, mine])
                 second = (start[:, mine] <= pair.second) & (pair.second < end[:, mine])
                 shared += pair.shared_bytes * (first.any(1) & second.any(1))
-            best = np.full(len(start), UNREACHABLE, np.int64)
-            needed = np.full(len(start), UNREACHABLE, np.int64)
-            chosen = np.full((len(start), len(mine)), UNREACHABLE, np.int64)
+            totals, extras = [], []
             for extra, states, kept, workspace in parts:
                 peak = (kept[:, mine] @ counts.T).max(1)
-                total = states[:, mine].sum(1) - shared + peak + workspace[:, mine].max(1) + buffers
-                adds = extra[:, mine].sum(1)
-                better = (total <= budget) & (adds < best)
-                best = np.where(better, adds, best)
-                needed = np.where(better, total, needed)
-                chosen = np.where(better[:, None], extra[:, mine], chosen)
-            memory[:, rank] = needed
-            added[:, mine] = np.maximum(added[:, mine], chosen)
-        return added, memory
+                total = states[:, mine].sum(1) - shared + peak + workspace[:, mine].max(1)
+                totals.append(total + buffers)
+                extras.append(extra[:, mine])
+            yield mine, totals, extras
 
 
 _CACHE: WeakKeyDictionary[ChainProblem, CutBatch] = WeakKeyDictionary()

@@ -17,12 +17,13 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
-from planner.schedules.cut_batch import takes_batches
+from planner.schedules.cut_batch import CutBatch, batch_of, takes_batches
 from planner.schedules.general_bounds import (
     GeneralTerms,
     general_terms,
     grouped_least_value,
 )
+from planner.schedules.grouping import cannot_fit
 from planner.schedules.prices import UNREACHABLE
 from planner.solvers.chain import solve_bottleneck
 from planner.solvers.step_candidates import (
@@ -37,7 +38,7 @@ from planner.solvers.step_candidates import (
 )
 from planner.solvers.step_search import late
 
-__all__ = ["solve_by_order"]
+__all__ = ["least_crowded", "solve_by_order"]
 
 _BATCH = 64
 _MOST_CLIMBS = 40
@@ -48,6 +49,8 @@ _MOST_FITTED = 12
 _NODES_PER_CUT = 8
 """Nodes of the node limit that one simulated cut stands for."""
 _UNLIMITED_BYTES = 2**60
+_WALKS, _MOST_STEPS, _NEIGHBOURS = 3, 100, 400
+"""Walks towards a cut that fits, steps of each, and cuts looked at in a step."""
 
 
 def solve_by_order(
@@ -176,6 +179,44 @@ def _grouped(
         best.offer([even.cuts])
     if node_limit > 0 or best.key is None:
         best.offer([even_cuts(problem), *ramps(problem)])
+    if best.key is None and not cannot_fit(problem):
+        best.offer([least_crowded(problem, even.cuts)])
     if node_limit > 0:
         _climb(best, problem, node_limit, deadline)
     return solution_of(best, bound, 0, "totals")
+
+
+def least_crowded(problem: ChainProblem, balanced: Sequence[int]) -> tuple[int, ...]:
+    """Cuts that lack the fewest bytes on any rank, as far as moving runs of cuts leads.
+
+    For ranks that hold several stages; the walk starts at the balanced cuts and at cuts that fall
+    or rise along the stages, and stops where everything fits.
+    """
+    batch = batch_of(problem)
+    starts = [tuple(balanced), even_cuts(problem), *ramps(problem)]
+    distinct = list(dict.fromkeys(starts))
+    scores = _crowding(batch, distinct)
+    ordered = sorted(range(len(distinct)), key=lambda k: (scores[k], distinct[k]))
+    best, lowest = distinct[ordered[0]], scores[ordered[0]]
+    for number in ordered[:_WALKS]:
+        cuts, score = distinct[number], scores[number]
+        for _ in range(_MOST_STEPS):
+            if score[0] <= 0:
+                return cuts
+            around = neighbours(cuts)[:_NEIGHBOURS]
+            if not around:
+                break
+            found = _crowding(batch, around)
+            least = min(range(len(around)), key=lambda k: (found[k], around[k]))
+            if found[least] >= score:
+                break
+            cuts, score = around[least], found[least]
+        if score < lowest:
+            best, lowest = cuts, score
+    return best
+
+
+def _crowding(batch: CutBatch, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """(bytes lacking on the worst rank, bytes lacking on all) of each cut."""
+    lacks = batch.overflow(np.array(cuts, np.int64))
+    return list(zip(lacks.max(1).tolist(), np.maximum(lacks, 0).sum(1).tolist(), strict=True))
