@@ -104,8 +104,8 @@ def _work(effort: Effort, operations: int) -> _Work:
     """Enough for short pipelines, less of it where every run is long."""
     if effort == "quick":
         rules = max(2, min(6, 150_000 // operations))
-        return _Work(rules, 1, max(4, min(30, 14_000 // operations)), False)
-    moves = max(8, min(600, 90 + 270_000 // operations, 2_200_000 // operations))
+        return _Work(rules, 1, max(4, min(30, 12_000 // operations)), False)
+    moves = max(8, min(600, 90 + 200_000 // operations, 2_200_000 // operations))
     starts = max(4, min(10, 3_000 // operations))
     return _Work(max(4, 1_000_000 // operations), starts, moves, True)
 
