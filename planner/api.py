@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from decimal import Decimal
 from typing import Any
 
 from planner.check import Verification, check_plan
 from planner.cost.question import partition_question, plan_pricer
 from planner.errors import InputError, LayoutError, ScheduleError
-from planner.explain import explain_plan, partition_misfit, plan_misfit
+from planner.explain import closest_setup, explain_plan, partition_misfit, plan_misfit
 from planner.formats.plan_file import read_plan
 from planner.options import objective_of, schedules_of, search_limits, spec_of
 from planner.plans import Candidate, Explanation, Plan, Status, Termination
@@ -122,6 +123,8 @@ def plan(
     length = sequence_length or model_spec.sequence_length
     if length is None:
         raise InputError("the sequence length is not known", fix="give it with --seq-len")
+    if "schedule" in options:  # as partition calls it
+        options["schedules"] = options.pop("schedule")
     if "schedules" in options:
         options["schedules"] = schedules_of(options["schedules"])
     training = spec_of(
@@ -230,7 +233,8 @@ def partition(
         )
     model_spec = load_model(model) if isinstance(model, str) else model
     cluster_spec = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    asked = schedules_of(options.pop("schedule", Schedule.ONE_F_ONE_B))
+    named = options.pop("schedules", Schedule.ONE_F_ONE_B)  # as plan calls it
+    asked = schedules_of(options.pop("schedule", named))
     setup = spec_of(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
     limits = search_limits(time_limit_s, work_limit)
     setup, answer = _best_schedule(model_spec, setup, asked, cluster_spec, wanted, limits)
@@ -335,32 +339,68 @@ def _best_schedule(
     Schedules that cannot run this shape are left out where others can.
     """
     found: list[tuple[PartitionSetup, Plan]] = []
-    first: PartitionSetup | None = None
+    misfits: list[PartitionSetup] = []
     refusal: InputError | None = None
     for schedule in schedules:
-        chunks = setup.vpp if len(schedules) == 1 or RULES[schedule].chunks is None else None
+        free = RULES[schedule].chunks is None
+        if len(schedules) > 1 and setup.vpp not in (None, RULES[schedule].chunks) and not free:
+            continue  # the pinned number of chunks is not this schedule's
+        chunks = setup.vpp if len(schedules) == 1 or free else None
         own = setup.model_copy(update={"schedule": schedule, "vpp": chunks})
         try:
             own, answer = _best_chain(model, own, cluster, objective, limits)
         except (ScheduleError, LayoutError) as error:
             refusal = refusal or error
             continue
-        first = first or own
-        if answer is not None:
+        if answer is None:
+            misfits.append(own)
+        else:
             found.append((own, answer))
-    if first is None and refusal is not None:
-        raise refusal
-    if not found:
-        return first or setup, None
+    if found:
+        return _best_answer(found, objective)
+    if not misfits:
+        named = ", ".join(schedule.value for schedule in schedules)
+        raise refusal or LayoutError(f"none of {named} puts {setup.vpp} chunks on a rank")
+    if len(misfits) == 1 or limits.passed():
+        return misfits[0], None
+    return closest_setup(model, misfits, cluster, limits), None
+
+
+def _best_answer(
+    found: list[tuple[PartitionSetup, Plan]], objective: Objective
+) -> tuple[PartitionSetup, Plan]:
+    """The best of some schedules' answers; its bound becomes what none of them can beat."""
 
     def rank(item: tuple[PartitionSetup, Plan]) -> tuple[float, float]:
         step, beat = item[1].step_time_ms or 0.0, item[1].bottleneck_ms or 0.0
         return (beat, step) if objective is Objective.BOTTLENECK else (step, beat)
 
     found.sort(key=rank)
-    best_setup, best = found[0]
+    setup, best = found[0]
     others = tuple(candidate_of(other, why_slower(best, other)) for _, other in found[1:])
-    return best_setup, best.model_copy(update={"runners_up": others})
+    best = best.model_copy(update={"runners_up": others})
+    weakest = min((plan for _, plan in found), key=lambda plan: plan.bound_ms or 0.0)
+    certificate = best.certificate
+    if certificate is None or (weakest.bound_ms or 0.0) >= (best.bound_ms or 0.0):
+        return setup, best
+    unit = Decimal(certificate.quantum_ms)
+    bound = int(Decimal(repr(weakest.bound_ms)) / unit)
+    value = certificate.value_quanta
+    note = (
+        f"{weakest.layout.schedule.value} might be faster still: its own bound is weaker than "
+        "the best plan, whose cuts are proven under its own schedule"
+    )
+    proven_alone = best.status is Status.OPTIMAL
+    return setup, best.model_copy(
+        update={
+            "status": Status.FEASIBLE,
+            "bound_ms": float(bound * unit),
+            "gap": (value - bound) / value if value else 0.0,
+            "notes": (*best.notes, note) if proven_alone else best.notes,
+            "termination": Termination(reason="work_limit"),
+            "certificate": certificate.model_copy(update={"bound_quanta": bound}),
+        }
+    )
 
 
 def _best_chain(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from planner.cost.stage_table import ChainProblem
 from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
 from planner.schedule_rules import RULES
-from planner.schedules.grouping import least_rank_memory
+from planner.schedules.grouping import cannot_fit, least_rank_memory
 from planner.schedules.simulate import RECURRENT
 from planner.search.bounding import bound_layouts
 from planner.search.partition import solve_partition
@@ -25,7 +25,7 @@ from planner.solvers.order_time import least_crowded
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
 from planner.units import format_bytes, format_ms, format_ranges
 
-__all__ = ["explain_plan", "partition_misfit", "plan_misfit"]
+__all__ = ["closest_setup", "explain_plan", "partition_misfit", "plan_misfit"]
 
 _MOST_SUGGESTIONS = 5
 _MOST_TRIED = 300
@@ -63,14 +63,14 @@ def explain_plan(plan: Plan) -> Explanation:
         if part != "compute" and value > 0.005 * total:
             findings.append(f"{part}: {format_ms(value)}, {100 * value / total:.1f} % of the step")
     findings += _bubble_findings(plan)
+    findings += _transfer_findings(plan)
     findings += _memory_findings(plan)
     largest = max(parts, key=lambda part: parts[part])
     losses = {part: value for part, value in parts.items() if part != "compute"}
     worst = max(losses, key=lambda part: losses[part])
-    headline = (
-        f"{largest} takes {100 * parts[largest] / total:.1f} % of the step; the largest loss is "
-        f"{worst}, {100 * losses[worst] / total:.1f} %"
-    )
+    headline = f"{largest} takes {100 * parts[largest] / total:.1f} % of the step"
+    if losses[worst] > 0:
+        headline += f"; the largest loss is {worst}, {100 * losses[worst] / total:.1f} %"
     return Explanation(headline=headline, breakdown_ms=parts, findings=tuple(findings))
 
 
@@ -78,6 +78,11 @@ def _bubble_findings(plan: Plan) -> list[str]:
     stages, count = plan.layout.pp, plan.layout.num_microbatches
     if stages == 1 or plan.bubble_fraction is None:
         return []
+    if RULES[plan.layout.schedule].asynchronous:
+        idle = 100 * plan.bubble_fraction
+        return [
+            f"ranks idle {idle:.1f} % of the time beside the slowest; the pipeline never drains"
+        ]
     ideal = (stages - 1) / (count + stages - 1)
     yardstick = "equal stages with free transfers would idle"
     if plan.layout.schedule not in RECURRENT:
@@ -86,6 +91,21 @@ def _bubble_findings(plan: Plan) -> list[str]:
         f"ranks idle {100 * plan.bubble_fraction:.1f} % of the makespan; {yardstick} "
         f"(P-1)/(M+P-1) = {100 * ideal:.1f} %"
     )
+    return [text]
+
+
+def _transfer_findings(plan: Plan) -> list[str]:
+    """What waiting for pipeline transfers costs, where it is worth a word."""
+    waiting = sum(group.exposed_ms for group in plan.communication if group.kind == "pipeline")
+    total = plan.step_time_ms or 0.0
+    if waiting <= 0.01 * total:
+        return []
+    text = (
+        f"waiting for transfers between stages costs {format_ms(waiting)} of it, "
+        f"{100 * waiting / total:.1f} % of the step: compute does not hide them"
+    )
+    if plan.layout.schedule is Schedule.ONE_F_ONE_B:
+        text += "; 1f1b waits for them every turn, gpipe and 1f1b-eager less"
     return [text]
 
 
@@ -142,6 +162,21 @@ def partition_misfit(
                 )
             )
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), stages
+
+
+def closest_setup(
+    model: Model, setups: Sequence[PartitionSetup], cluster: Cluster | None, limits: SearchLimits
+) -> PartitionSetup:
+    """Of set-ups that all do not fit, the one that lacks the least; the first of equal ones."""
+    lacking: list[tuple[int, int]] = []
+    for number, setup in enumerate(setups):
+        if limits.passed():
+            break
+        pricer, layout = partition_question(model, setup, cluster)
+        shortfall = _shortfall(pricer.problem(layout), limits)
+        if shortfall is not None:
+            lacking.append((shortfall.short_bytes, number))
+    return setups[min(lacking)[1]] if lacking else setups[0]
 
 
 def _partition_changes(
@@ -422,13 +457,16 @@ def _infeasible(
     grouped = RULES[layout.schedule].several_stages
     closest = "the least crowded cut that was found" if grouped else "the closest cut"
     held += " among others" if grouped else ""
+    unproven = ""
+    if grouped and not cannot_fit(pricer.problem(layout)):
+        unproven = "; this was not proven: another cut may fit"
     return Infeasible(
         constraint="memory",
         message=(
             f"out of memory: {closest} of {layout.short()} still lacks "
             f"{_exact(shortfall.short_bytes)} on rank "
             f"{shortfall.stage}, which holds {held} and needs "
-            f"{format_bytes(budget + shortfall.short_bytes)} of {format_bytes(budget)}"
+            f"{format_bytes(budget + shortfall.short_bytes)} of {format_bytes(budget)}{unproven}"
         ),
         rank=shortfall.stage,
         short_bytes=shortfall.short_bytes,

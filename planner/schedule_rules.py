@@ -216,8 +216,8 @@ def shape_problem(
     if rules.chunks is not None and v != rules.chunks:
         if rules.chunks == 1:
             several = "interleaved, looped-bfs or interleaved-zb"
-            return f"{rules.title} has one chunk a rank, not V={v}", f"use --chunks 1, or {several}"
-        return f"{rules.title} has {rules.chunks} chunks a rank, not V={v}", "use --chunks 2"
+            return f"{rules.title} has one chunk a rank, not V={v}", f"use 1 chunk, or {several}"
+        return f"{rules.title} has {rules.chunks} chunks a rank, not V={v}", "use 2 chunks"
     if schedule is Schedule.NAIVE and m != 1:
         return f"naive runs the whole batch at once, not M={m}", "use --microbatches 1, or gpipe"
     if rules.even_ranks and p % 2:
@@ -278,7 +278,7 @@ def _group_problem(title: str, p: int, m: int, given: int | None) -> tuple[str, 
         return None
     legal = [g for g in range(min(p, m), m + 1) if _group_fits(p, m, g)]
     nearest = min(legal, key=lambda g: (abs(g - group), g))
-    fix = f"use --group-size {nearest}"
+    fix = f"use a group size of {nearest}"
     if given is not None and not min(p, m) <= given <= m:
         return f"{title} needs min(P, M) <= G <= M, not G={given} with P={p}, M={m}", fix
     counts = [
@@ -289,7 +289,7 @@ def _group_problem(title: str, p: int, m: int, given: int | None) -> tuple[str, 
     below = [n for n in counts if n < m][-1:]
     above = [n for n in counts if n > m][:1]
     if below or above:
-        fix = f"use --microbatches {_either([*below, *above])}, or --group-size {nearest}"
+        fix = f"use --microbatches {_either([*below, *above])}, or a group size of {nearest}"
     return (
         f"{title}: M={m} leaves a last group of {m % group} micro-batches with G={group}, "
         f"fewer than P={p}",

@@ -24,6 +24,13 @@ def plan_notes(priced: Priced, stages: Sequence[Stage]) -> tuple[str, ...]:
             f"with M={layout.num_microbatches} <= P={layout.pp}, 1f1b keeps all micro-batches on "
             f"the first {alike} stages and saves no memory there over gpipe"
         )
+    if layout.schedule is Schedule.PIPEDREAM and pricer.tail:
+        updates = int((priced.states.reduction + priced.states.update).sum())
+        if updates:
+            notes.append(
+                "pipedream reduces and updates after every micro-batch: B holds "
+                f"{format_ms(pricer.quantum.ms(updates))} of it a micro-batch over all stages"
+            )
     tight = [stage.rank for stage in stages if stage.verdict is Verdict.TIGHT]
     if tight:
         notes.append(

@@ -13,9 +13,11 @@ from planner.errors import LayoutError, PlanFileError
 from planner.formats.spelling import did_you_mean
 from planner.formats.text_files import read_stream, read_text
 from planner.plans import Layout, Plan, Stage
+from planner.schedule_rules import RULES
 
 __all__ = ["complete_sketch", "plain_problem", "read_plan"]
 
+_TWO_WAY = {schedule.value for schedule, rules in RULES.items() if rules.two_way}
 _SKETCH = (
     'a JSON object with a "layout", as {"layout": {"dp": 2, "pp": 2, "num_microbatches": 8}, '
     '"stages": [["l0", "l1"], ["l2"]]}'
@@ -37,8 +39,9 @@ _EXPECTED = {
 def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
     """A plan from a JSON file (``-`` reads ``stdin``), as written by ``-o`` or a sketch.
 
-    In a sketch a stage is a list of layer names, or an object with ``layers``; ranks and ``pp``
-    follow from the order and number of the stages where they are not given.
+    In a sketch a stage is a list of layer names, a list of such lists where a rank holds several
+    chunks, or an object with ``layers``; ranks, ``pp`` and ``vpp`` follow from the order and number
+    of stages and chunks where they are not given.
 
     Raises
     ------
@@ -94,7 +97,10 @@ def _with_ranks(document: Mapping[str, Any], file: str) -> dict[str, Any]:
         return dict(document)
     stages: list[Any] = []
     for index, stage in enumerate(given):
-        if isinstance(stage, list):
+        if isinstance(stage, list) and stage and all(isinstance(part, list) for part in stage):
+            layers = [name for chunk in stage for name in chunk]
+            stages.append({"rank": index, "layers": layers, "chunks": stage})
+        elif isinstance(stage, list):
             stages.append({"rank": index, "layers": stage})
         elif not isinstance(stage, dict):
             raise PlanFileError(
@@ -112,6 +118,11 @@ def _with_ranks(document: Mapping[str, Any], file: str) -> dict[str, Any]:
     layout = document["layout"]
     if isinstance(layout, dict) and stages and "pp" not in layout:
         layout = {**layout, "pp": len(stages)}
+    if isinstance(layout, dict) and "vpp" not in layout:
+        chunks = {len(stage["chunks"]) for stage in stages if isinstance(stage.get("chunks"), list)}
+        two_way = layout.get("schedule") in _TWO_WAY
+        if len(chunks) == 1 and not two_way:
+            layout = {**layout, "vpp": chunks.pop()}
     return {**document, "stages": stages, "layout": layout}
 
 

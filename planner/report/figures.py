@@ -7,6 +7,7 @@ from rich.text import Text
 
 from planner.plans import Layout, Plan, Status
 from planner.report.text import counted, ms_column, wrap
+from planner.schedule_rules import RULES
 from planner.specs import Objective
 from planner.units import format_ms
 
@@ -139,6 +140,13 @@ def figures(plan: Plan, width: int) -> list[RenderableType]:
     return parts
 
 
+def _makespan_word(plan: Plan) -> str:
+    if not RULES[plan.layout.schedule].asynchronous:
+        return "simulated makespan"
+    period = format_ms((plan.step_time_ms or 0.0) / plan.layout.num_microbatches)
+    return f"{plan.layout.num_microbatches} periods of {period}, the steady state"
+
+
 def _layout_text(layout: Layout) -> str:
     chunks = f" x vpp {layout.vpp}" if layout.vpp > 1 else ""
     return (
@@ -176,7 +184,7 @@ def _step_text(plan: Plan) -> str:
     ]
     parts = [(name, value) for name, value in tail if value]
     if not parts:
-        return f"{format_ms(plan.step_time_ms)} (simulated makespan)"
+        return f"{format_ms(plan.step_time_ms)} ({_makespan_word(plan)})"
     # One unit for all, and a decimal more than a column has, so that the parts can be added.
     unit, _ = ms_column([plan.step_time_ms])
     scale, decimals = {"s": (1e-3, 3), "ms": (1.0, 1)}.get(unit, (1e3, 2))

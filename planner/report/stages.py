@@ -16,7 +16,7 @@ from planner.report.text import bytes_column, counted, ms_column, spread
 from planner.specs import Recompute
 from planner.units import format_bytes
 
-__all__ = ["layers_text", "stage_table"]
+__all__ = ["chunks_text", "layers_text", "stage_table"]
 
 """Budgets from here on mean "no limit was given"."""
 _ALL_ROWS = 16
@@ -54,6 +54,34 @@ def layers_text(names: Sequence[str], longest: int = 40) -> str:
         return _clipped(run, longest - len(count)) + count
     half = (longest - len(count) - 4) // 2
     return f"{_clipped(names[0], half)} .. {_clipped(names[-1], half)}{count}"
+
+
+def chunks_text(chunks: Sequence[Sequence[str]], longest: int = 40) -> str:
+    """The chunks of a rank in a cell: each as its first and last layer, or the ends and the count.
+
+    Examples
+    --------
+    >>> chunks_text([["block.0", "block.1"], ["block.8", "block.9"]])
+    'block.0-1 | block.8-9 (4)'
+    >>> chunks_text([[f"block.{8 * i}"] for i in range(6)], 28)
+    'block.0 | 4 more | block.40 (6)'
+    """
+    count = f" ({sum(len(chunk) for chunk in chunks)})"
+
+    def ends(chunk: Sequence[str]) -> str:
+        if len(chunk) == 1:
+            return _clipped(chunk[0], 20)
+        return _numbered_run(chunk[0], chunk[-1]) or f"{chunk[0]} .. {chunk[-1]}"
+
+    whole = " | ".join(ends(chunk) for chunk in chunks) + count
+    if len(whole) <= longest:
+        return whole
+    if len(chunks) == 2:
+        half = (longest - len(count) - 3) // 2
+        return f"{_clipped(ends(chunks[0]), half)} | {_clipped(ends(chunks[1]), half)}{count}"
+    room = max(8, (longest - len(count) - len(f" | {len(chunks) - 2} more | ")) // 2)
+    first, last = _clipped(ends(chunks[0]), room), _clipped(ends(chunks[-1]), room)
+    return f"{first} | {len(chunks) - 2} more | {last}{count}"
 
 
 def _numbered_run(first: str, last: str) -> str | None:
@@ -117,7 +145,9 @@ def stage_table(plan: Plan, width: int = 132) -> Table:
     table.add_column(f"comm.\n{sent_unit}", justify="right", no_wrap=True)
     if recomputing:
         table.add_column("re-\ncompute", no_wrap=True)
-    table.add_column("in\nflight", justify="right", no_wrap=True)
+    chunked = any(len(stage.chunks) > 1 for stage in stages)
+    held = "chunks in\nflight" if chunked else "in\nflight"
+    table.add_column(held, justify="right", no_wrap=True)
     table.add_column(f"memory\n{memory_unit}", justify="right", no_wrap=True)
     if limited:
         shared = f"of budget\n{format_bytes(budgets.copy().pop())}"
@@ -188,6 +218,8 @@ def _visible(groups: list[tuple[int, int]], stages: Sequence[Stage]) -> list[tup
 
 
 def _group_layers(stages: Sequence[Stage], longest: int) -> str:
+    if len(stages) == 1 and len(stages[0].chunks) > 1:
+        return chunks_text(stages[0].chunks, longest)
     names = [name for stage in stages for name in stage.layers]
     text = layers_text(names, longest)
     if len(stages) == 1:

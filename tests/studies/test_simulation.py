@@ -333,7 +333,7 @@ BAD_SHAPES: dict[str, tuple[tuple[Any, ...], dict[str, Any], list[str]]] = {
     "M too small": (("dualpipe", 4, 6), {}, ["M >= 2P = 8", "M=6", "--microbatches 8"]),
     "V": (("1f1b", 4, 8), {"chunks": 2}, ["one chunk a rank", "V=2", "interleaved"]),
     "V of a V": (("zb-v", 4, 8), {"chunks": 3}, ["2 chunks", "V=3"]),
-    "a group": (("interleaved", 4, 9), {"chunks": 2, "group_size": 4}, ["M=9", "--group-size"]),
+    "a group": (("interleaved", 4, 9), {"chunks": 2, "group_size": 4}, ["M=9", "group size"]),
     "group of none": (("1f1b", 4, 8), {"group_size": 4}, ["no group size"]),
     "no ranks": (("1f1b", 0, 8), {}, ["stages", '"0"']),
     "half a rank": (("1f1b", 1.5, 8), {}, ["stages", '"1.5"']),
