@@ -114,9 +114,7 @@ def training_of(
         length = api.load_model(named).sequence_length
         if length is None:
             raise PlanFileError("the sequence length is not known", fix="give it with --seq-len")
-    return Training(
-        global_batch_size=batch, sequence_length=length, schedules=(layout.schedule,)
-    )
+    return Training(global_batch_size=batch, sequence_length=length, schedules=(layout.schedule,))
 
 
 def evaluate_command(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from planner.studies.simulation_result import Simulation
-    from planner.studies.simulation_times import TimeOptions
 
 __all__ = ["simulate"]
+
+Aim = StrEnum("Aim", {"SPAN": "span", "MAKESPAN": "makespan"})
 
 _TIMES, _FILES, _PLANS = "Times", "Pictures and files", "Pricing a plan"
 _OPTIONS = (
     "schedule", "stages", "microbatches", "chunks", "group_size", "forward_ms", "backward_ms",
     "wgrad_ms", "comm_ms", "pair_ms", "reduction_ms", "optimizer_ms", "activation_limit",
-    "freed_at_i", "sends",
+    "freed_at_i", "sends", "aim",
 )  # fmt: skip
 
 
@@ -107,8 +109,15 @@ def simulate(
         str | None,
         typer.Option(
             metavar="N[,N..]",
-            help="Activations of so many micro-batches a rank may hold; zb-auto and zb-v are made "
-            "to fit, others are checked.",
+            help="Activations of so many micro-batches a rank may hold; zb-auto (P unless given) "
+            "and zb-v are made to fit, others are checked.",
+        ),
+    ] = None,
+    aim: Annotated[
+        Aim | None,
+        typer.Option(
+            help="What zb-auto and a fitted zb-v make small first: the span of a rank (the "
+            "default) or the makespan."
         ),
     ] = None,
     freed_at_i: Annotated[
@@ -184,10 +193,11 @@ def simulate(
     if plan is None:
         _refuse(pricing, "is about a plan, and none is given")
     else:
-        said = {**shape, **times, "sends": sends}
+        said = {**shape, **times, "sends": sends, "aim": aim}
         _refuse(said, "is contradicted by a plan, which says it itself")
     if order is not None:
-        _refuse(shape, "is contradicted by an order, which says it itself")
+        fixed = {**shape, "aim": aim}
+        _refuse(fixed, "is contradicted by an order, which says it itself")
     with _flags_named():
         limit = _numbers("activation_limit", activation_limit)
         share = 0.0 if freed_at_i is None else freed_at_i
@@ -197,8 +207,14 @@ def simulate(
             numbers = {name: _numbers(name, text) for name, text in times.items()}
             options = TimeOptions(**numbers)  # type: ignore[arg-type]
             answer = _of_schedules(
-                (schedule, order, compare), shape, options, limit, share, sends or Sends.OVERLAPPED
-            )
+                (schedule, order, compare),
+                shape,
+                {
+                    "times": options, "activation_limit": limit, "freed_at_i": share,
+                    "sends": sends or Sends.OVERLAPPED,
+                },
+                aim,
+            )  # fmt: skip
     made: dict[str, Callable[[], str]] = {
         "--svg": answer.svg,
         "--trace": answer.trace,
@@ -325,10 +341,8 @@ def _of_plan(
 def _of_schedules(
     source: tuple[str | None, str | None, str | None],
     shape: dict[str, int | None],
-    times: TimeOptions,
-    limit: float | Sequence[float] | None,
-    share: float,
-    sends: Sends,
+    options: dict[str, Any],
+    aim: Aim | None,
 ) -> _Answer:
     from planner.cli.progress import Progress
     from planner.formats.torch_schedule import read_order
@@ -336,9 +350,6 @@ def _of_schedules(
     from planner.studies.simulation import schedule_of, simulate_order, simulate_schedule
 
     schedule, order, compare = source
-    options: dict[str, Any] = {
-        "times": times, "activation_limit": limit, "freed_at_i": share, "sends": sends,
-    }  # fmt: skip
     if order is not None:
         return _Answer([simulate_order(read_order(order, stdin=sys.stdin), **options)])
     names = [] if compare is None else compare.split(",")
@@ -347,7 +358,8 @@ def _of_schedules(
         if shape[name] is None:
             raise InputError("is not given", file=_flag(name), expected="a whole number >= 1")
     ranks, count = int(shape["stages"] or 0), int(shape["microbatches"] or 0)
-    options |= {"chunks": shape["chunks"], "group_size": shape["group_size"]}
+    shaped = {"chunks": shape["chunks"], "group_size": shape["group_size"]}
+    options = {**options, **shaped, "aim": "span" if aim is None else aim.value}
     with Progress("simulating"):
         if compare is None:
             return _Answer([simulate_schedule(wanted[0], ranks, count, **options)])

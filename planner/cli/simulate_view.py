@@ -68,6 +68,10 @@ def comparison_view(
         "schedule", f"step ({unit})", "over best", "bubble", "of ideal", f"span ({unit})",
         "span bubble", "activations", "on rank",
     ]  # fmt: skip
+    waits = any(sim.waiting_ms for sim in found)
+    if waits:
+        header.insert(3, f"transfers ({unit})")
+        scale = {"s": 1e-3, "ms": 1.0, "us": 1e3}.get(unit, 1.0)
     rows = []
     for sim, step, span in zip(found, times[::2], times[1::2], strict=True):
         worst = max(range(sim.num_ranks), key=lambda rank: (sim.peak_activation[rank], -rank))
@@ -80,6 +84,8 @@ def comparison_view(
                 format_held(sim.peak_activation[worst]), str(worst),
             ]
         )  # fmt: skip
+        if waits:
+            rows[-1].insert(3, f"{sim.waiting_ms * scale:.2f}")
     head, *lines = aligned(header, rows, left=[0])
     parts: list[RenderableType] = [
         Text(
@@ -144,15 +150,19 @@ def _figures(found: Simulation) -> list[tuple[str, str]]:
         ),
         (
             "span",
-            f"{format_ms(found.span_ms)} on the longest rank, bubble "
-            f"{_percent(timeline.span_bubble)}",
+            f"{format_ms(found.span_ms)} from first to last operation of a rank, at most; "
+            f"{_percent(timeline.span_bubble)} idle",
         ),
     ]
     worst = max(range(found.num_ranks), key=lambda rank: (found.peak_activation[rank], -rank))
     peak = found.peak_activation[worst]
-    rule = f"{found.release_rule}"
-    if found.order.splits_backward and found.freed_at_i:
-        rule = f"{100 * found.freed_at_i:.15g} % freed at I, the rest at W"
+    rule = found.release_rule
+    if found.waiting_ms:
+        text = f"{format_ms(found.waiting_ms)} of the makespan is waiting for transfers"
+        rows.append(("transfers", text))
+    if found.steady_period_ms is not None:
+        period = f"{format_ms(found.steady_period_ms)} a micro-batch in the steady state"
+        rows.append(("period", period))
     rows.append(
         (
             "activations",

@@ -65,6 +65,8 @@ class TimelinePicture:
     """What each rank may hold (P); infinite: anything."""
     fixed: tuple[float, ...] | None = None
     """What each rank holds before its first operation, parameters say (P); None: nothing."""
+    overhead_ms: float = 0.0
+    """What a step adds after the optimizer; said in the caption, not drawn."""
 
     def __post_init__(self) -> None:
         order = self.timeline.order
@@ -354,5 +356,8 @@ def caption_of(picture: TimelinePicture) -> list[str]:
     if timeline.step > timeline.makespan:
         parts = {span.name for span in tail_of(timeline)}
         tail = " and ".join(name for name in ("gradient reduction", "optimizer") if name in parts)
-        phrases.append(f"step {format_ms(timeline.step * picture.quantum_ms)} with {tail}")
+        if picture.overhead_ms:
+            tail += " and fixed overhead"
+        step_ms = timeline.step * picture.quantum_ms + picture.overhead_ms
+        phrases.append(f"step {format_ms(step_ms)} with {tail}")
     return phrases

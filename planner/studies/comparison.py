@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def compare_schedules(
     activation_limit: float | Sequence[float] | None = None,
     freed_at_i: float = 0.0,
     sends: Sends = Sends.OVERLAPPED,
+    aim: Literal["span", "makespan"] = "span",
 ) -> tuple[list[Simulation], tuple[str, ...]]:
     """Simulate each schedule on the same work.
 
@@ -78,6 +79,7 @@ def compare_schedules(
                 activation_limit=activation_limit,
                 freed_at_i=freed_at_i,
                 sends=sends,
+                aim=aim,
                 fitted=bool(options.given or activation_limit is not None),
             )
         )

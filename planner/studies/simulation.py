@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,8 +16,10 @@ from planner.formats.torch_schedule import MOST_OPERATIONS, MOST_RANKS, OrderFil
 from planner.operations import Order, order_from_lists
 from planner.plans import Plan
 from planner.schedule_rules import RULES, check_shape, default_chunks, default_group_size
+from planner.schedules.closed_forms import steady_period
 from planner.schedules.orders import build_order
-from planner.schedules.timeline import run_order
+from planner.schedules.simulate import effective_times
+from planner.schedules.timeline import StageTimes, run_order
 from planner.specs import Cluster, Model, Schedule, Sends, Training
 from planner.studies.simulation_result import Simulation, limits_of, share_of, title_of
 from planner.studies.simulation_times import Milliseconds, Placement, TimeOptions, stage_times
@@ -42,6 +46,7 @@ def simulate(
     activation_limit: float | Sequence[float] | None = None,
     freed_at_i: float = 0.0,
     sends: Sends | str | None = None,
+    aim: str = "span",
     reduction_ms: Milliseconds | None = None,
     optimizer_ms: Milliseconds | None = None,
     order: Order | OrderFile | Sequence[Sequence[str]] | str | Path | None = None,
@@ -75,6 +80,9 @@ def simulate(
         Share of an activation freed when I ends, the rest at W.
     sends
         ``overlapped`` (the default), or ``blocking``: a send keeps its rank busy.
+    aim
+        What ``zb-auto`` and a fitted ``zb-v`` make small first: ``span``, the paper's cost, or
+        ``makespan``.
     reduction_ms, optimizer_ms
         Tail of a step, one value or one a rank.
     order
@@ -145,7 +153,16 @@ def simulate(
         activation_limit=activation_limit,
         freed_at_i=freed_at_i,
         sends=how or Sends.OVERLAPPED,
+        aim=_aim_of(aim),
     )
+
+
+def _aim_of(aim: str) -> Literal["span", "makespan"]:
+    if aim == "span":
+        return "span"
+    if aim == "makespan":
+        return "makespan"
+    raise InputError("is no aim", file="aim", value=aim, expected="span or makespan")
 
 
 def simulate_schedule(
@@ -159,6 +176,7 @@ def simulate_schedule(
     activation_limit: float | Sequence[float] | None = None,
     freed_at_i: float = 0.0,
     sends: Sends = Sends.OVERLAPPED,
+    aim: Literal["span", "makespan"] = "span",
     fitted: bool | None = None,
 ) -> Simulation:
     """:func:`simulate` for a schedule by name.
@@ -193,15 +211,9 @@ def simulate_schedule(
         activation_limit=limit if fits_itself else None,
         freed_at_i=share,
         sends=sends,
+        aim=aim,
     )
-    notes = []
-    if options.pair_ms is not None and not order.has_pairs:
-        notes.append(f"{rules.title} has no overlapped pairs: the pair's time is not used")
-    if rules.asynchronous:
-        notes.append(
-            f"{rules.title} never drains: shown are {num_microbatches} micro-batches from an "
-            "empty pipeline to its end"
-        )
+    period = _period(prices, sends) if rules.asynchronous else None
     return Simulation(
         schedule=schedule.value,
         title=title_of(rules.title, num_ranks, num_microbatches, held if held > 1 else None),
@@ -215,8 +227,42 @@ def simulate_schedule(
         weight_versions=tuple(weight_versions(schedule, num_ranks, num_microbatches).tolist()),
         staleness=tuple(staleness(schedule, num_ranks, num_microbatches).tolist()),
         parameter_copies=2 if rules.two_way else 1,
-        notes=tuple(notes),
+        period=period,
+        notes=tuple(_notes(schedule, order, options, share, held, aim)),
     )
+
+
+def _period(prices: StageTimes, sends: Sends) -> Fraction:
+    """Steady period of 1F1B with one stage a rank."""
+    backward = prices.input_gradient + prices.weight_gradient
+    rows = (prices.forward, backward, prices.edge_forward, prices.edge_backward)
+    f, b, ahead, back = (row.tolist() for row in rows)
+    f, b, ahead, back = effective_times(f, b, ahead, back, sends)
+    return steady_period([x + y for x, y in zip(f, b, strict=True)], ahead, back)
+
+
+def _notes(
+    schedule: Schedule, order: Order, options: TimeOptions, share: float, chunks: int, aim: str
+) -> Iterator[str]:
+    """What was given to no effect, and what a reader should know of the figures."""
+    rules = RULES[schedule]
+    if options.pair_ms is not None and not order.has_pairs:
+        yield f"{rules.title} has no overlapped pairs: the pair's time is not used"
+    if share and not order.splits_backward:
+        yield f"{rules.title} does not split its backward: nothing is freed at I"
+    if rules.asynchronous:
+        yield (
+            f"{rules.title} never drains: shown are {order.num_microbatches} micro-batches from "
+            "an empty pipeline to its end; in the long run a micro-batch takes the steady period"
+        )
+    if chunks > 1:
+        yield f"times are those of a chunk: a rank spends {chunks} times as much on a micro-batch"
+    if schedule is Schedule.ZB_AUTO:
+        other = "makespan" if aim == "span" else "span"
+        yield (
+            f"fitted for the smallest {aim}, then the smallest {other} (--aim {other}: the other "
+            "way round)"
+        )
 
 
 def simulate_order(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from planner.cost.quantum import Quantum
 from planner.errors import InputError
 from planner.operations import Kind, Order
 from planner.schedules.memory_curve import held_by_operation, in_flight, peak_by_rank
-from planner.schedules.timeline import Timeline
+from planner.schedules.timeline import Timeline, run_order
 from planner.studies.simulation_times import per_rank
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Simulation:
     """Ranks that hold each stage: 2 in two-way schedules."""
     fixed: int = 0
     """What every step of a plan adds after the optimizer, in quanta."""
+    period: Fraction | None = None
+    """Steady period of an asynchronous schedule, in quanta."""
     bytes_held: RankBytes | None = None
     """Of a plan."""
     notes: tuple[str, ...] = ()
@@ -99,6 +102,28 @@ class Simulation:
         """Longest time from a rank's first start to its own last end."""
         return self.quantum.ms(self.timeline.span)
 
+    @cached_property
+    def waiting_ms(self) -> float:
+        """What transfers add to the makespan: the same order with free edges takes less."""
+        times = self.timeline.times
+        nothing = np.zeros_like(times.edge_forward)
+        free = replace(
+            times,
+            edge_forward=nothing,
+            edge_backward=nothing,
+            mirrored_forward=None,
+            mirrored_backward=None,
+        )
+        alone = run_order(self.order, free, self.timeline.sends).makespan
+        return self.quantum.ms(max(0, self.timeline.makespan - alone))
+
+    @property
+    def steady_period_ms(self) -> float | None:
+        """Time between micro-batches once an asynchronous pipeline is full; None for others."""
+        if self.period is None:
+            return None
+        return float(self.period) * float(str(self.quantum))
+
     def _each_ms(self, quanta: I64) -> list[float]:
         return [self.quantum.ms(value) for value in quanta.tolist()]
 
@@ -112,10 +137,21 @@ class Simulation:
     @property
     def release_rule(self) -> str:
         """When an activation leaves ``in_flight``."""
-        return "freed at W" if self.order.splits_backward else "freed at B"
+        if not self.order.splits_backward:
+            return "freed at B"
+        if not self.freed_at_i:
+            return "freed at W"
+        if self.freed_at_i == 1:
+            return "freed at I"
+        return f"{100 * self.freed_at_i:.15g} % freed at I, the rest at W"
 
     @cached_property
     def in_flight(self) -> tuple[int, ...]:
+        """Chunk activations each rank holds any of at its peak, under the release rule (P)."""
+        return self.in_flight_until_i if self.freed_at_i == 1 else self.in_flight_until_w
+
+    @cached_property
+    def in_flight_until_w(self) -> tuple[int, ...]:
         """Chunk activations each rank holds at its peak, kept until B or W (P)."""
         return tuple(in_flight(self.order, Kind.W).tolist())
 
@@ -184,6 +220,8 @@ class Simulation:
             "makespan_ms": self.makespan_ms,
             "step_time_ms": self.step_time_ms,
             "span_ms": self.span_ms,
+            "waiting_ms": self.waiting_ms,
+            "steady_period_ms": self.steady_period_ms,
             "bubble_fraction": timeline.bubble_fraction,
             "bubble_of_ideal": timeline.bubble_of_ideal,
             "span_bubble": timeline.span_bubble,
@@ -192,7 +230,7 @@ class Simulation:
             "release_rule": self.release_rule,
             "in_flight": list(self.in_flight),
             "in_flight_until_i": list(self.in_flight_until_i),
-            "in_flight_until_w": list(self.in_flight),
+            "in_flight_until_w": list(self.in_flight_until_w),
             "weight_versions": list(self.weight_versions),
             "staleness": list(self.staleness),
             "parameter_copies": self.parameter_copies,
@@ -283,6 +321,7 @@ class Simulation:
             held_unit=unit,
             limits=limits,
             fixed=fixed,
+            overhead_ms=self.quantum.ms(self.fixed),
         )
 
 
