@@ -269,7 +269,7 @@ def _grid(picture: TimelinePicture, frame: Frame, canvas: _Canvas) -> list[str]:
     timeline = picture.timeline
     ends = [(timeline.makespan, "makespan", "end")]
     if timeline.step > timeline.makespan:
-        ends.append((timeline.step, "step", "start"))
+        ends.append((timeline.step, "tail ends" if picture.overhead_ms else "step", "start"))
     for quanta, name, anchor in ends:
         x = frame.left + quanta * picture.quantum_ms * frame.pixels_per_ms
         words = f"{name} {format_ms(quanta * picture.quantum_ms)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.report.timeline_picture import KIND_WORDS, TimelinePicture, chunk_words, tail_of
+from planner.report.timeline_svg_memory import memory_tops
 from planner.report.timeline_svg_style import (
     CRITICAL,
     INK,
@@ -75,7 +76,8 @@ def legend_entries(
     entries.append(Entry("critical path", _outline))
     units = list(dict.fromkeys(picture.held_unit for picture in pictures))
     entries.append(Entry(f"held on the rank ({', '.join(units)})", _lane))
-    if any(picture.limits is not None for picture in pictures):
+    tops = memory_tops(pictures)
+    if any(min(p.limits) <= tops[p.held_unit] for p in pictures if p.limits is not None):
         entries.append(Entry("limit", _dashes))
     return entries
 
