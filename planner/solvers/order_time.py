@@ -49,7 +49,7 @@ _MOST_FITTED = 12
 _NODES_PER_CUT = 8
 """Nodes of the node limit that one simulated cut stands for."""
 _UNLIMITED_BYTES = 2**60
-_WALKS, _MOST_STEPS, _NEIGHBOURS = 3, 100, 400
+_WALKS, _MOST_STEPS, _FEW_STEPS, _NEIGHBOURS, _NEAR = 3, 100, 12, 400, 0.15
 """Walks towards a cut that fits, steps of each, and cuts looked at in a step."""
 
 
@@ -177,20 +177,23 @@ def _grouped(
         return no_solution(best)
     if best.key is None:
         best.offer([even.cuts])
-    if node_limit > 0 or best.key is None:
+    if node_limit > 0:
         best.offer([even_cuts(problem), *ramps(problem)])
     if best.key is None and not cannot_fit(problem):
-        best.offer([least_crowded(problem, even.cuts)])
+        best.offer([least_crowded(problem, even.cuts, thorough=node_limit > 0)])
     if node_limit > 0:
         _climb(best, problem, node_limit, deadline)
     return solution_of(best, bound, 0, "totals")
 
 
-def least_crowded(problem: ChainProblem, balanced: Sequence[int]) -> tuple[int, ...]:
+def least_crowded(
+    problem: ChainProblem, balanced: Sequence[int], *, thorough: bool = True
+) -> tuple[int, ...]:
     """Cuts that lack the fewest bytes on any rank, as far as moving runs of cuts leads.
 
     For ranks that hold several stages; the walk starts at the balanced cuts and at cuts that fall
-    or rise along the stages, and stops where everything fits.
+    or rise along the stages, and stops where everything fits. Not ``thorough``: a short walk of
+    single cuts from the best start, if that is near to fitting.
     """
     batch = batch_of(problem)
     starts = [tuple(balanced), even_cuts(problem), *ramps(problem)]
@@ -198,12 +201,14 @@ def least_crowded(problem: ChainProblem, balanced: Sequence[int]) -> tuple[int, 
     scores = _crowding(batch, distinct)
     ordered = sorted(range(len(distinct)), key=lambda k: (scores[k], distinct[k]))
     best, lowest = distinct[ordered[0]], scores[ordered[0]]
-    for number in ordered[:_WALKS]:
+    if not thorough and lowest[0] > _NEAR * int(problem.budget_bytes[0]):
+        return best
+    for number in ordered[: _WALKS if thorough else 1]:
         cuts, score = distinct[number], scores[number]
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MOST_STEPS if thorough else _FEW_STEPS):
             if score[0] <= 0:
                 return cuts
-            around = neighbours(cuts)[:_NEIGHBOURS]
+            around = neighbours(cuts, longest=None if thorough else 1)[:_NEIGHBOURS]
             if not around:
                 break
             found = _crowding(batch, around)

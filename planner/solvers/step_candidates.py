@@ -158,11 +158,12 @@ def ramps(problem: ChainProblem) -> list[tuple[int, ...]]:
     return found
 
 
-def neighbours(cuts: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Cuts with a run of cuts i..j moved by one block, short runs first."""
+def neighbours(cuts: tuple[int, ...], longest: int | None = None) -> list[tuple[int, ...]]:
+    """Cuts with a run of cuts i..j moved by one block, short runs first; runs of any length
+    unless ``longest`` says."""
     around = []
     inner = len(cuts) - 2
-    for length in range(1, inner + 1):
+    for length in range(1, min(inner, longest or inner) + 1):
         for i in range(1, inner - length + 2):
             j = i + length - 1
             if cuts[i - 1] < cuts[i] - 1:
