@@ -134,7 +134,10 @@ def _stage_layers(plan: Plan) -> tuple[list[tuple[int, tuple[str, ...]]], list[V
         message = f"{len(plan.stages)} stages for pp={layout.pp}"
         stages = [(stage.rank, stage.layers) for stage in plan.stages]
         return stages, [Violation(code="STAGE_COUNT", message=message)]
-    if not RULES[layout.schedule].several_stages or layout.vpp < 1:
+    if layout.vpp < 1:
+        message = f"vpp is {layout.vpp}; it is at least 1"
+        return [], [Violation(code="LAYOUT", message=message)]
+    if not RULES[layout.schedule].several_stages:
         return [(stage.rank, stage.layers) for stage in plan.stages], []
     found: dict[int, tuple[int, tuple[str, ...]]] = {}
     for stage, held in zip(
@@ -402,6 +405,12 @@ def _check_bound(
         )
     if holds is False:
         message = f"some cut of this layout beats the stated bound of {plan.bound_ms} ms"
+        found.append(Violation(code="BOUND", message=message))
+    elif holds is None and problem.is_grouped:
+        message = (
+            f"no proof of {plan.bound_ms} ms is known where ranks hold several stages: their loads "
+            "alone bound it lower"
+        )
         found.append(Violation(code="BOUND", message=message))
     elif holds is None and over_cuts and certificate.bound_kind in ("interval_dp", "totals"):
         message = f"the chain problem named by the certificate does not give {plan.bound_ms} ms"

@@ -27,7 +27,7 @@ __all__ = ["Kind", "Order", "format_operation", "order_from_lists", "order_from_
 
 I64 = NDArray[np.int64]
 
-_OPERATION = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
+_OPERATION = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})", re.ASCII)
 _PAIR = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
 
 
@@ -190,6 +190,13 @@ def order_from_lists(schedule: str, ranks: Sequence[Sequence[str]]) -> Order:
             text = cell.strip()
             pair = _PAIR.fullmatch(text)
             words = [word.strip() for word in pair.groups()] if pair else [text]
+            if pair and sum("F" in word for word in words) != 1:
+                raise OrderError(
+                    "is no overlapped pair",
+                    file=f"rank {rank} operation {at}",
+                    value=cell,
+                    expected="one forward and one backward, as (2F4;5B1)OVERLAP_F_B",
+                )
             for position, word in enumerate(words):
                 match = _OPERATION.fullmatch(word)
                 if match is None:

@@ -268,3 +268,103 @@ def test_a_forged_bound_is_found():
         }
     )
     assert not planner.evaluate(claimed, model=model()).ok
+
+
+@pytest.mark.parametrize("schedule", [Schedule.ZB_V, Schedule.INTERLEAVED, Schedule.DUALPIPE])
+@pytest.mark.parametrize("status", [Status.OPTIMAL, Status.FEASIBLE])
+def test_a_forged_proof_of_ranks_with_several_stages_is_found(schedule, status):
+    plan = partition(schedule, objective="step-time")
+    value = plan.certificate.value_quanta
+    bound = value if status is Status.OPTIMAL else value - 1
+    quantum = plan.step_time_ms / value
+    claimed = plan.model_copy(
+        update={
+            "status": status,
+            "bound_ms": plan.step_time_ms if status is Status.OPTIMAL else bound * quantum,
+            "gap": (value - bound) / value,
+            "certificate": plan.certificate.model_copy(update={"bound_quanta": bound}),
+        }
+    )
+    found = planner.evaluate(claimed, model=model())
+    assert any("no proof" in violation.message for violation in found.violations)
+
+
+def test_a_last_stage_without_f_and_i_is_scheduled():
+    plan = planner.partition(
+        chain_model([5.0, 0.0], [0.0, 2.0]), 2, 3, schedule="zb-auto", objective="step-time"
+    )
+    assert plan.step_time_ms == pytest.approx(17.0)
+
+
+def test_memory_moves_the_chunks():
+    activations = [60 * 10**6] + [10**7] * 11
+    crowded = chain_model(
+        [1.0] * 12, parameter_bytes=2 * 10**6, activation_bytes=activations, output_bytes=10**6
+    )
+    for schedule in ("zb-v", "v-half", "interleaved", "dualpipe-v"):
+        plan = planner.partition(crowded, 3, 8, schedule=schedule, memory_bytes=600 * MIB)
+        assert plan.status in (Status.OPTIMAL, Status.FEASIBLE)
+        assert planner.evaluate(plan, model=crowded).ok
+
+
+def test_a_misfit_of_several_schedules_names_the_closest():
+    tight = {"stages": 4, "microbatches": 8, "memory_bytes": 130 * MIB}
+    alone = planner.partition(model(), schedule="1f1b", **tight)
+    both = planner.partition(model(), schedule="gpipe,1f1b", **tight)
+    assert alone.status is both.status is Status.INFEASIBLE
+    assert both.infeasible.short_bytes == alone.infeasible.short_bytes
+    assert both.layout.schedule is Schedule.ONE_F_ONE_B
+
+
+def test_a_bound_over_several_schedules_holds_for_all_of_them():
+    best = partition("auto", objective="step-time")
+    bounds = []
+    for schedule in AUTOMATIC:
+        try:
+            bounds.append(partition(schedule, objective="step-time").bound_ms)
+        except LayoutError:
+            continue
+    assert best.bound_ms == pytest.approx(min(min(bounds), best.step_time_ms))
+    assert (best.status is Status.OPTIMAL) == (best.gap == 0)
+    assert planner.evaluate(best, model=model()).ok
+
+
+def test_pinned_chunks_leave_out_schedules_with_other_numbers():
+    plan = partition("auto", objective="step-time", vpp=2)
+    rows = [plan.layout, *(row.layout for row in plan.runners_up)]
+    assert {layout.vpp for layout in rows} == {2}
+
+
+def test_sketches_name_schedules_and_chunks(tmp_path):
+    layers = [layer.name for layer in model().layers]
+    sketch = tmp_path / "sketch.json"
+    for layout, stages in (
+        ({"schedule": "zb-h1"}, [layers[:5], layers[5:]]),
+        ({"schedule": "interleaved"}, [[layers[:2], layers[4:6]], [layers[2:4], layers[6:]]]),
+        ({"schedule": "zb-v"}, [[layers[:2], layers[6:]], [layers[2:4], layers[4:6]]]),
+    ):
+        text = {"layout": {"dp": 1, "num_microbatches": 8, **layout}, "stages": stages}
+        sketch.write_text(json.dumps(text))
+        training = planner.Training(
+            global_batch_size=8, sequence_length=128, schedules=(layout["schedule"],)
+        )
+        found = planner.evaluate(
+            str(sketch), model=model(), cluster=small_cluster(), training=training
+        )
+        assert found.ok, found.violations
+        assert found.plan.layout.vpp == (1 if layout["schedule"] == "zb-h1" else 2)
+
+
+def test_explain_names_what_waits_for_transfers():
+    plan = planner.partition(
+        uniform(4, 10**6), 4, 8, objective="step-time", bandwidth_bytes_per_s=1e9
+    )
+    findings = planner.explain(plan, model=uniform(4, 10**6)).findings
+    assert any("waiting for transfers" in finding and "gpipe" in finding for finding in findings)
+
+
+def test_a_stream_is_not_measured_against_a_pipeline_that_drains():
+    plan = partition(Schedule.PIPEDREAM, objective="step-time")
+    findings = planner.explain(plan, model=model()).findings
+    assert any("never drains" in finding for finding in findings)
+    assert not any("(P-1)/(M+P-1)" in finding for finding in findings)

@@ -178,6 +178,8 @@ def check_output(path: str | None, inputs: Sequence[str | None] = ()) -> None:
     """
     if path is None or path == "-":
         return
+    if not path:
+        raise InputError("the name of a file to write is empty", fix="name the file")
     found = _stat(path)
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise InputError("is a folder", file=path, expected="a file to write", fix="name the file")

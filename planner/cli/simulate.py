@@ -406,6 +406,8 @@ def _numbers(name: str, text: str | None) -> float | list[float] | None:
     numbers = []
     for index, word in enumerate(words):
         try:
+            if not word.isascii() or "_" in word:
+                raise ValueError
             numbers.append(float(word))
         except ValueError:
             place = name if len(words) == 1 else f"{name} entry {index}"

@@ -273,8 +273,9 @@ def _aims_in_flight(problem: Problem) -> dict[str, list[int]]:
         "single": later,
         "middle": [3 * n // 2 for n in later],
         "double": [2 * n - 1 for n in later],
-        "beats": [-(-(both[r] + away[r]) // beat) for r in range(ranks)],
-        "early": [-(-(both[r] + away[r]) // early) for r in range(ranks)],
+        # A rank whose F and I take no time still has to start them.
+        "beats": [max(1, -(-(both[r] + away[r]) // beat)) for r in range(ranks)],
+        "early": [max(1, -(-(both[r] + away[r]) // early)) for r in range(ranks)],
     }
 
 

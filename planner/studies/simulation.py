@@ -418,7 +418,7 @@ def _check_size(num_stages: int, num_microbatches: int, kinds: int) -> None:
         raise InputError(
             f"{count:,} operations are too many to simulate",
             expected=f"at most {MOST_OPERATIONS:,}",
-            fix=f"use fewer than {num_microbatches:,} micro-batches or {num_stages:,} chunks",
+            fix=f"use fewer than {num_microbatches:,} micro-batches or {num_stages:,} chunks in all",
         )
 
 

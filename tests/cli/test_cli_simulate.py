@@ -29,7 +29,9 @@ def test_figures_rows_timeline_and_path(planner: Command) -> None:
     lines = shown.out.splitlines()
     assert lines[0] == "1F1B, P=4, M=8: makespan 33.00 ms"
     assert re.search(r"bubble +27\.3 % of the makespan, 37\.5 % of ideal", shown.out)
-    assert re.search(r"span +33\.00 ms from first to last operation of a rank, at most; 27\.3 % idle", shown.out)
+    assert re.search(
+        r"span +33\.00 ms from first to last operation of a rank, at most; 27\.3 % idle", shown.out
+    )
     assert "most on rank 0 (freed at B)" in shown.out
     # Busy time, idle share, in flight and activations of each rank.
     for rank, count in enumerate((4, 3, 2, 1)):
