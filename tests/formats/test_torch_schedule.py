@@ -161,7 +161,10 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_what_is_written_is_read_back(rows: list[list[tuple[int, str, int, bool]]]) -> None:
     cells = [
-        [f"({s}{k}{m};{s}B{m})OVERLAP_F_B" if paired else f"{s}{k}{m}" for s, k, m, paired in row]
+        [
+            f"({s}F{m};{s}{k}{m})OVERLAP_F_B" if paired and k != "F" else f"{s}{k}{m}"
+            for s, k, m, paired in row
+        ]
         for row in rows
     ]
     text = write_torch_csv(order_from_lists("order", cells))
