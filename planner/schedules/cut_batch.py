@@ -6,7 +6,7 @@ Repeats :func:`~planner.schedules.step.evaluate_cuts` on arrays and is tested ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,7 +16,6 @@ from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.schedule_rules import RULES
 from planner.schedules.grouping import (
     allowed_modes,
-    grouped_choice,
     held_counts,
     order_of_problem,
 )
@@ -30,6 +29,10 @@ __all__ = ["CutBatch", "batch_of", "takes_batches"]
 
 I64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+
+_MOST_CELLS = 4_000_000
+"""Cuts x ranks x counts x stages that are multiplied at once."""
 
 
 def takes_batches(schedule: Schedule) -> bool:
@@ -54,14 +57,11 @@ class CutBatch:
         return self._together(cuts)
 
     def choices(self, cuts: tuple[int, ...]) -> tuple[RecomputeChoice, ...]:
-        """What each rank recomputes at cuts that fit."""
+        """What each rank recomputes at cuts that fit; nothing where ranks hold several stages."""
         if self.problem.schedule in RECURRENT:
             return self.prices.choices(cuts)
         if self.problem.is_grouped:
-            chosen = [
-                grouped_choice(self.problem, rank, cuts) for rank in range(self.problem.num_ranks)
-            ]
-            return tuple(found[0] for found in chosen if found is not None)
+            return ()  # evaluate_cuts says; a search of many layouts need not know
         if self.problem.schedule is not Schedule.ZB_AUTO:
             return self.prices.choices(cuts)
         found = evaluate_cuts(self.problem, cuts)
@@ -179,51 +179,71 @@ class CutBatch:
 
         For ranks that hold several stages.
         """
-        start, end = cuts[:, :-1], cuts[:, 1:]
-        lacks = np.empty((len(cuts), self.problem.num_ranks), np.int64)
-        for rank, (mine, totals, _) in enumerate(self._ranks(start, end)):
-            budget = int(self.problem.budget_bytes[mine[0]])
-            lacks[:, rank] = np.minimum.reduce(totals) - budget
+        totals, _ = self._rank_memory(cuts[:, :-1], cuts[:, 1:])
+        lacks: I64 = np.minimum.reduce(totals) - self._rank_budgets
         return lacks
 
     def _grouped(self, start: I64, end: I64) -> tuple[I64, I64]:
         """(extra of every stage, memory of every rank): :func:`grouped_choice` on arrays."""
+        held, budgets = self._held, self._rank_budgets
+        shape = (len(start), self.problem.num_ranks)
+        best, needed = np.full(shape, UNREACHABLE), np.full(shape, UNREACHABLE)
+        chosen = np.full((*shape, held.shape[1]), UNREACHABLE)
+        for total, extra in zip(*self._rank_memory(start, end), strict=True):
+            adds = extra.sum(-1)
+            better = (total <= budgets) & (adds < best)
+            best = np.where(better, adds, best)
+            needed = np.where(better, total, needed)
+            chosen = np.where(better[..., None], extra, chosen)
         added = np.zeros_like(start)
-        memory = np.empty((len(start), self.problem.num_ranks), np.int64)
-        for rank, (mine, totals, extras) in enumerate(self._ranks(start, end)):
-            budget = int(self.problem.budget_bytes[mine[0]])
-            best = np.full(len(start), UNREACHABLE, np.int64)
-            needed = np.full(len(start), UNREACHABLE, np.int64)
-            chosen = np.full((len(start), len(mine)), UNREACHABLE, np.int64)
-            for total, extra in zip(totals, extras, strict=True):
-                adds = extra.sum(1)
-                better = (total <= budget) & (adds < best)
-                best = np.where(better, adds, best)
-                needed = np.where(better, total, needed)
-                chosen = np.where(better[:, None], extra, chosen)
-            memory[:, rank] = needed
-            added[:, mine] = np.maximum(added[:, mine], chosen)
-        return added, memory
+        for turn in range(held.shape[1]):  # a stage of a two-way schedule is on two ranks
+            np.maximum.at(added, (slice(None), held[:, turn]), chosen[:, :, turn])
+        return added, needed
 
-    def _ranks(self, start: I64, end: I64) -> Iterator[tuple[list[int], list[I64], list[I64]]]:
-        """Of every rank its stages and, by recompute mode, its memory and its stages' extra."""
-        problem, prices = self.problem, self.prices
-        parts = [prices.stage_parts(mode, start, end) for mode in allowed_modes(problem)]
+    @cached_property
+    def _held(self) -> I64:
+        """Stages of every rank, shape (P, stages a rank)."""
+        return np.array(self.problem.rank_stages, np.int64)
+
+    @cached_property
+    def _rank_budgets(self) -> I64:
+        return self.problem.budget_bytes[self._held[:, 0]]
+
+    @cached_property
+    def _counts(self) -> I64:
+        """What ranks can hold at one time, shape (P, C, stages a rank), filled up with zeros."""
+        counts = held_counts(self.problem)
+        filled = np.zeros((len(counts), max(map(len, counts)), self._held.shape[1]), np.int64)
+        for rank, rows in enumerate(counts):
+            filled[rank, : len(rows)] = rows
+        return filled
+
+    def _rank_memory(self, start: I64, end: I64) -> tuple[list[I64], list[I64]]:
+        """By recompute mode: memory of every rank (K, P), and its stages' extra (K, P, V)."""
+        problem, prices, held = self.problem, self.prices, self._held
         buffers = problem.buffer_bytes if problem.num_ranks > 1 else 0
-        for held, counts in zip(problem.rank_stages, held_counts(problem), strict=True):
-            mine = list(held)
-            shared = np.zeros(len(start), np.int64)
-            for pair in problem.tied:
-                first = (start[:, mine] <= pair.first) & (pair.first < end[:, mine])
-                second = (start[:, mine] <= pair.second) & (pair.second < end[:, mine])
-                shared += pair.shared_bytes * (first.any(1) & second.any(1))
-            totals, extras = [], []
-            for extra, states, kept, workspace in parts:
-                peak = (kept[:, mine] @ counts.T).max(1)
-                total = states[:, mine].sum(1) - shared + peak + workspace[:, mine].max(1)
-                totals.append(total + buffers)
-                extras.append(extra[:, mine])
-            yield mine, totals, extras
+        shared = np.zeros((len(start), problem.num_ranks), np.int64)
+        for pair in problem.tied:
+            first = (start <= pair.first) & (pair.first < end)
+            second = (start <= pair.second) & (pair.second < end)
+            shared += pair.shared_bytes * (first[:, held].any(-1) & second[:, held].any(-1))
+        totals, extras = [], []
+        for mode in allowed_modes(problem):
+            extra, states, kept, workspace = prices.stage_parts(mode, start, end)
+            fixed = states[:, held].sum(-1) - shared + workspace[:, held].max(-1) + buffers
+            totals.append(fixed + self._peaks(kept[:, held]))
+            extras.append(extra[:, held])
+        return totals, extras
+
+    def _peaks(self, kept: I64) -> I64:
+        """Largest activations of every rank, from what one micro-batch keeps (K, P, V)."""
+        counts = self._counts
+        peaks = np.empty(kept.shape[:2], np.int64)
+        at_once = max(1, _MOST_CELLS // counts.size)
+        for first in range(0, len(kept), at_once):
+            some = kept[first : first + at_once]
+            peaks[first : first + at_once] = np.einsum("krv,rcv->krc", some, counts).max(-1)
+        return peaks
 
 
 _CACHE: WeakKeyDictionary[ChainProblem, CutBatch] = WeakKeyDictionary()

@@ -200,6 +200,7 @@ class _Search:
         self.bottlenecks: dict[int, BottleneckSolution] = {}
         self.open: dict[int, int] = {}
         self.improved: set[int] = set()
+        self.ordered: list[int] | None = None  # values that are held, once somebody asks
         self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
         self.result = SearchResult([], 0, False, False, space, bounds)
 
@@ -272,8 +273,10 @@ class _Search:
         return bound >= self._threshold(self.keep)
 
     def _threshold(self, place: int) -> int:
-        values = sorted(found.value(self.objective) for found in self.result.solved.values())
-        return values[min(place, len(values)) - 1]
+        if self.ordered is None:
+            solved = self.result.solved.values()
+            self.ordered = sorted(found.value(self.objective) for found in solved)
+        return self.ordered[min(place, len(self.ordered)) - 1]
 
     def _objective_bound(self, index: int, step_bound: int) -> int:
         if self.objective is Objective.BOTTLENECK:
@@ -362,6 +365,7 @@ class _Search:
                 return
             self.open[index] = self._objective_bound(index, bound)
             return
+        self.ordered = None
         layout, value = self.space.layout(index), found.value
         result = _measured(index, layout, found, value, min(bound, value))
         known = self.result.solved.get(index)

@@ -416,9 +416,9 @@ def _check_size(num_stages: int, num_microbatches: int, kinds: int) -> None:
     count = num_stages * num_microbatches * kinds
     if count > MOST_OPERATIONS:
         raise InputError(
-            f"{count:,} operations are too many to simulate",
+            f"{count:,} operations, of {num_stages:,} chunks in all, are too many to simulate",
             expected=f"at most {MOST_OPERATIONS:,}",
-            fix=f"use fewer than {num_microbatches:,} micro-batches or {num_stages:,} chunks in all",
+            fix=f"use fewer than {num_microbatches:,} micro-batches or {num_stages:,} chunks",
         )
 
 

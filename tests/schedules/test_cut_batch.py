@@ -41,7 +41,8 @@ def compare(problem):
             found.lightest_stage,
             found.peak_bytes,
         )
-        assert batch_of(problem).choices(positions) == found.choices
+        told = batch_of(problem).choices(positions)
+        assert told == (() if problem.is_grouped else found.choices)
     return fitting
 
 
