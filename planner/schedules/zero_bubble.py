@@ -104,7 +104,7 @@ def _work(effort: Effort, operations: int) -> _Work:
     """Enough for short pipelines, less of it where every run is long."""
     if effort == "quick":
         rules = max(2, min(6, 150_000 // operations))
-        return _Work(rules, 1, max(4, min(30, 12_000 // operations)), False)
+        return _Work(rules, 1, min(30, 24_000 // operations), False)
     moves = max(8, min(600, 90 + 200_000 // operations, 2_200_000 // operations))
     starts = max(4, min(10, 3_000 // operations))
     return _Work(max(4, 1_000_000 // operations), starts, moves, True)

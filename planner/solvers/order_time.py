@@ -79,7 +79,7 @@ def solve_by_order(
     if bound is None:
         return no_solution(best)
     first = terms.argmin()
-    if first is not None and _open(best, bound):
+    if first is not None and _open(best, bound) and not (best.key and late(deadline)):
         best.offer([first])
     if best.limit is None or not _open(best, bound) or node_limit <= 0 or late(deadline):
         return solution_of(best, bound, 0, "general_terms")
