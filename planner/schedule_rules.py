@@ -48,8 +48,6 @@ class ScheduleRules:
     """A rank may hold more than one stage (chunks, or both directions)."""
     asynchronous: bool = False
     """Never drains: weights are updated while micro-batches are in flight."""
-    overlaps_pairs: bool = False
-    """Runs a forward and a backward as one overlapped pair."""
     even_ranks: bool = False
     fewest_per_rank: int = 0
     """M >= this many times P."""
@@ -94,7 +92,6 @@ RULES: dict[Schedule, ScheduleRules] = {
         splits_backward=True,
         two_way=True,
         several_stages=True,
-        overlaps_pairs=True,
         even_ranks=True,
         fewest_per_rank=2,
         conditions="P even, M even, M >= 2P",
@@ -105,7 +102,6 @@ RULES: dict[Schedule, ScheduleRules] = {
         splits_backward=True,
         folded=True,
         several_stages=True,
-        overlaps_pairs=True,
         fewest_per_rank=2,
         conditions="M >= 2P",
     ),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planner.errors import InputError
 from planner.operations import Kind, Order
 
-__all__ = ["held_by_operation", "held_microbatches", "in_flight", "peak_by_rank"]
+__all__ = ["held_by_operation", "in_flight", "peak_by_rank"]
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -86,21 +86,6 @@ def in_flight(order: Order, until: Kind = Kind.W) -> I64:
     """
     share = 1.0 if until is Kind.I else 0.0
     return np.rint(peak_by_rank(order, None, share)).astype(np.int64)
-
-
-def held_microbatches(order: Order, until: Kind = Kind.W) -> I64:
-    """Micro-batches of each stage in flight while each operation runs, shape (n, S).
-
-    Only the stages of the operation's own rank are counted. For orders of small size: the
-    result has n x S entries.
-    """
-    columns = []
-    for stage in range(order.num_stages):
-        weights = np.zeros(order.num_stages)
-        weights[stage] = 1.0
-        share = 1.0 if until is Kind.I else 0.0
-        columns.append(np.rint(held_by_operation(order, weights, share)).astype(np.int64))
-    return np.stack(columns, axis=1)
 
 
 def _largest_of_rank(order: Order, held: F64) -> F64:

@@ -215,7 +215,7 @@ def test_held_activations_of_foreign_orders(source):
 # --- equal to the slow simulator ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", [s for s in Schedule if s is not Schedule.ZB_AUTO])
+@pytest.mark.parametrize("schedule", list(Schedule))
 @given(seed=st.integers(0, 2**32), sends=st.sampled_from(ALL_SENDS))
 def test_built_orders_on_uneven_stages(schedule, seed, sends):
     source = random.Random(seed)
