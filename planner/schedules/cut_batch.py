@@ -196,8 +196,11 @@ class CutBatch:
             needed = np.where(better, total, needed)
             chosen = np.where(better[..., None], extra, chosen)
         added = np.zeros_like(start)
-        for turn in range(held.shape[1]):  # a stage of a two-way schedule is on two ranks
-            np.maximum.at(added, (slice(None), held[:, turn]), chosen[:, :, turn])
+        # The two halves of a two-way schedule hold the same stages; elsewhere each is on one rank.
+        middle = (len(held) + 1) // 2 if self.problem.mirrored_tier is not None else len(held)
+        for half in (slice(0, middle), slice(middle, None)):
+            mine = held[half].ravel()
+            added[:, mine] = np.maximum(added[:, mine], chosen[:, half].reshape(len(start), -1))
         return added, needed
 
     @cached_property
