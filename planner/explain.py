@@ -303,6 +303,12 @@ def _plan_changes(
         modes = (*training.recompute, Recompute.FULL)
         text = ",".join(mode.value for mode in modes)
         yield "allow full recompute", "--recompute", text, cluster, with_training(recompute=modes)
+    if Schedule.ONE_F_ONE_B not in training.schedules:
+        plain = with_training(
+            schedules=(Schedule.ONE_F_ONE_B,), pins=training.pins.model_copy(update={"vpp": None})
+        )
+        change = "use the 1f1b schedule, which keeps fewer micro-batches"
+        yield change, "--schedule", "1f1b", cluster, plain
     if not training.sharded_optimizer:
         sharded = with_training(sharded_optimizer=True)
         change = "shard the optimizer state over data-parallel ranks"

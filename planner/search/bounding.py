@@ -69,12 +69,11 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         forward[members], backward[members] = table.total_ms_quanta
         stages = space.pp[members]
         shares[members] = _forward_share(table)
-        loads = _largest_load(table, stages)
-        largest[members] = np.select(
-            [two_way[members], several[members]],
-            [loads[:, 1], loads[:, 0]],
-            _largest_stage_by_count(table, stages),
-        )
+        largest[members] = _largest_stage_by_count(table, stages)
+        if several[members].any():
+            loads = _largest_load(table, stages)
+            grouped = np.where(two_way[members], loads[:, 1], loads[:, 0])
+            largest[members] = np.where(several[members], grouped, largest[members])
         kept = int(_least_kept(table, pricer).sum())
         transient = int(np.minimum(table.transient_bytes, table.transient_full_bytes).min())
         for dp in np.unique(space.dp[members]).tolist():
@@ -94,7 +93,8 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             )
             buffers = np.where(pp > 1, table.buffer_bytes, 0)
             room = pp * (budget - buffers - transient)
-            crowded[of_dp] = static + _usual_depth(space, of_dp) * kept > room
+            if not recurrent.all():
+                crowded[of_dp] = static + _usual_depth(space, of_dp) * kept > room
             short[of_dp] = np.maximum(0, static + depth * kept - room)
             first = int(states.reduction[0])
             update = states.update

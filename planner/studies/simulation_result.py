@@ -207,7 +207,7 @@ class Simulation:
         Parameters
         ----------
         operations
-            Also the start and end of every operation.
+            Also the start and end of every operation, and what its rank holds meanwhile.
         """
         timeline = self.timeline
         found: dict[str, Any] = {
@@ -278,21 +278,22 @@ class Simulation:
 
     def _operations(self) -> list[dict[str, Any]]:
         order, ms = self.order, self.quantum.ms
+        held, unit = self.held()
+        columns = (
+            order.rank.tolist(),
+            self.timeline.start.tolist(),
+            self.timeline.end.tolist(),
+            held.tolist(),
+        )
         return [
             {
                 "rank": rank,
                 "operation": order.name(at),
                 "start_ms": ms(start),
                 "end_ms": ms(end),
+                f"held_{unit.lower()}": round(amount, 9),
             }
-            for at, (rank, start, end) in enumerate(
-                zip(
-                    order.rank.tolist(),
-                    self.timeline.start.tolist(),
-                    self.timeline.end.tolist(),
-                    strict=True,
-                )
-            )
+            for at, (rank, start, end, amount) in enumerate(zip(*columns, strict=True))
         ]
 
     def held(self) -> tuple[F64, str]:
