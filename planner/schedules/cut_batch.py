@@ -7,7 +7,6 @@ Repeats :func:`~planner.schedules.step.evaluate_cuts` on arrays and is tested ag
 from __future__ import annotations
 
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,12 +248,10 @@ class CutBatch:
         return peaks
 
 
-_CACHE: WeakKeyDictionary[ChainProblem, CutBatch] = WeakKeyDictionary()
-
-
 def batch_of(problem: ChainProblem) -> CutBatch:
-    """The evaluator of a problem, made once and kept as long as the problem lives."""
-    found = _CACHE.get(problem)
+    """The evaluator of a problem, made once and kept with it."""
+    # On the problem, not in a table of weak keys: it refers to the problem, which would stay.
+    found: CutBatch | None = problem.__dict__.get("_cut_batch")
     if found is None:
-        found = _CACHE[problem] = CutBatch(problem)
+        found = problem.__dict__["_cut_batch"] = CutBatch(problem)
     return found

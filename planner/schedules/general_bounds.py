@@ -20,8 +20,6 @@ least a block each.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -131,16 +129,14 @@ def _least_edges(prices: StagePrices) -> tuple[I64, I64]:
     return found[0], found[1]
 
 
-_CACHE: WeakKeyDictionary[ChainProblem, GeneralTerms] = WeakKeyDictionary()
-
-
 def general_terms(problem: ChainProblem) -> GeneralTerms | None:
     """The terms of a problem with one stage a rank; None where the table would be too large."""
     if problem.num_stages * (problem.num_blocks + 1) ** 2 > _MOST_CELLS:
         return None
-    found = _CACHE.get(problem)
+    # On the problem, not in a table of weak keys: they refer to the problem, which would stay.
+    found: GeneralTerms | None = problem.__dict__.get("_general_terms")
     if found is None:
-        found = _CACHE[problem] = GeneralTerms(problem)
+        found = problem.__dict__["_general_terms"] = GeneralTerms(problem)
     return found
 
 

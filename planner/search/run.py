@@ -3,8 +3,10 @@
 Each layout enters a heap with its vectorised bound. Popped, it first gets its exact largest
 stage (``solvers.chain``), which sharpens the bound, and goes back; popped again, its step time
 is minimised over all cuts (``solvers.step_time``) with simulation. The search ends when the
-smallest bound left cannot beat what is held. Work is grouped into waves of fixed size and
-results are taken in order, so the answer does not depend on workers or on completion order.
+smallest bound left cannot beat what is held. Where schedules with weak bounds are among those
+asked for, the smallest closed-form estimate comes first instead, and layouts are set aside once
+their bound cannot beat what is held. Work is grouped into waves of fixed size and results are
+taken in order, so the answer does not depend on workers or on completion order.
 """
 
 from __future__ import annotations
