@@ -15,7 +15,7 @@ from planner.specs import Schedule
 @pytest.mark.parametrize("schedule", [Schedule.ZB_H1, Schedule.ZB_V, Schedule.ONE_F_ONE_B])
 def test_problems_are_not_kept(schedule):
     make = grouped_under if schedule is Schedule.ZB_V else chain_under
-    problem = next(p for seed in range(99) if (p := make(schedule, seed)) is not None)
+    problem = next(filter(None, (make(schedule, seed) for seed in range(99))))
     batch_of(problem)
     if not problem.is_grouped:
         general_terms(problem)
