@@ -151,7 +151,7 @@ class Termination(Frozen):
     """Why the solver stopped."""
 
     reason: str
-    """proven, work_limit, time_limit."""
+    """proven, work_limit, time_limit, weak_bound (no work would have closed the gap)."""
     limit: float | None = None
 
 

@@ -107,6 +107,8 @@ def _question_of(
     if not model_source:
         raise PlanFileError("names no model", fix="give it with --model")
     model_spec = load_model(model_source) if isinstance(model_source, str) else model_source
+    if isinstance(model_source, str) and model is None:
+        model_spec = _as_it_was_read(model_spec, model_source, inputs)
     _same_model(model_spec, inputs, model)
     cluster_spec = _cluster_of(subject, cluster)
     if inputs.get("question") == "partition" and training is None:
@@ -128,6 +130,30 @@ def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None
         return stored_spec(Cluster, subject.inputs, "cluster_spec")
     source = override or subject.inputs.get("cluster") or subject.cluster
     return load_cluster(source) if source else None
+
+
+def _as_it_was_read(model: Model, source: str, inputs: dict[str, str]) -> Model:
+    """The model with the precision and sequence length it was read with, where those were asked
+    for: they are part of what the plan's hash is of."""
+    known = inputs.get("model_digest")
+    if known is None or model.digest() == known:
+        return model
+    asked: PartitionSetup | Training | None = None
+    if inputs.get("question") == "partition" and "setup" in inputs:
+        asked = stored_spec(PartitionSetup, inputs, "setup")
+    elif "training" in inputs:
+        asked = stored_spec(Training, inputs, "training")
+    if asked is None or source == "-":
+        return model
+    for precision, length in (
+        (None, asked.sequence_length),
+        (asked.precision, None),
+        (asked.precision, asked.sequence_length),
+    ):
+        found, _ = read_model(source, precision=precision, sequence_length=length)
+        if found.digest() == known:
+            return found
+    return model
 
 
 def _same_model(model: Model, inputs: dict[str, str], override: object) -> None:

@@ -368,3 +368,34 @@ def test_a_stream_is_not_measured_against_a_pipeline_that_drains():
     findings = planner.explain(plan, model=model()).findings
     assert any("never drains" in finding for finding in findings)
     assert not any("(P-1)/(M+P-1)" in finding for finding in findings)
+
+
+@pytest.mark.parametrize("pins", [{"pp": 1}, {"microbatch_size": 8}, {}])
+def test_no_list_of_schedules_loses_to_one_of_its_own(pins):
+    options = {"global_batch_size": 16, "sequence_length": 128, "runners_up": 0, **pins}
+    crowded = small_cluster(memory_bytes=400 * MIB)
+    heavy = model(96 * MIB)
+
+    def step(schedules):
+        plan = planner.plan(heavy, crowded, schedules=schedules, recompute="none", **options)
+        return float("inf") if plan.step_time_ms is None else plan.step_time_ms
+
+    alone = {s: step(s) for s in ("gpipe", "1f1b", "zb-h1", "zb-auto")}
+    for names in ("gpipe,1f1b", "1f1b,gpipe", "zb-h1,gpipe,1f1b", "gpipe,zb-auto,1f1b,zb-h1"):
+        assert step(names) <= min(alone[name] for name in names.split(","))
+    assert step("auto") <= min(alone.values())
+
+
+def test_the_search_finds_room_where_the_balanced_chunks_have_none():
+    activations = [60 * 10**6] + [10**7] * 11
+    crowded = chain_model(
+        [1.0] * 12, parameter_bytes=2 * 10**6, activation_bytes=activations, output_bytes=10**6
+    )
+    options = {"global_batch_size": 8, "sequence_length": 128, "pp": 3, "dp": 1, "tp": 1}
+    one = small_cluster(1, 3, memory_bytes=600 * MIB)
+    plan = planner.plan(
+        crowded, one, schedules="zb-v", microbatch_size=1, optimizer="none", **options
+    )
+    assert plan.status in (Status.OPTIMAL, Status.FEASIBLE)
+    assert plan.infeasible is None
+    assert planner.evaluate(plan, model=crowded, cluster=one).ok

@@ -122,7 +122,7 @@ def print_view(view: RenderableType | Callable[[int], RenderableType]) -> None:
 
     console = Console(highlight=False, width=_width())
     with console.capture() as captured:
-        console.print(view(console.width) if callable(view) else view)
+        console.print(view(console.width) if callable(view) else view, crop=False)
     lines = captured.get().split("\n")
     _emit("\n".join(line.rstrip() for line in lines))
 

@@ -250,9 +250,12 @@ def _drawn(
         found.picture(), width=width, slots=slots, color=color, scale_of=others
     ).rstrip("\n")
     if alone:
-        head, blank, rows = drawn.partition("\n\n")
-        drawn = rows if blank else head
-    return [*(Text.from_ansi(line) for line in drawn.split("\n")), _BLANK]
+        head, blank, below = drawn.partition("\n\n")
+        drawn = below if blank else head
+    return [
+        *(Text.from_ansi(line, no_wrap=True, overflow="ignore") for line in drawn.split("\n")),
+        _BLANK,
+    ]
 
 
 def _path_text(found: Simulation) -> str:

@@ -65,6 +65,8 @@ def chunks_text(chunks: Sequence[Sequence[str]], longest: int = 40) -> str:
     'block.0-1 | block.8-9 (4)'
     >>> chunks_text([[f"block.{8 * i}"] for i in range(6)], 28)
     'block.0 | 4 more | block.40 (6)'
+    >>> chunks_text([["embedding", *"abcdefgh"], ["block.44", "block.45", "norm", "head"]], 32)
+    'embedding +8 | block.44 +3 (13)'
     """
     count = f" ({sum(len(chunk) for chunk in chunks)})"
 
@@ -76,12 +78,15 @@ def chunks_text(chunks: Sequence[Sequence[str]], longest: int = 40) -> str:
     whole = " | ".join(ends(chunk) for chunk in chunks) + count
     if len(whole) <= longest:
         return whole
-    if len(chunks) == 2:
-        half = (longest - len(count) - 3) // 2
-        return f"{_clipped(ends(chunks[0]), half)} | {_clipped(ends(chunks[1]), half)}{count}"
-    room = max(8, (longest - len(count) - len(f" | {len(chunks) - 2} more | ")) // 2)
-    first, last = _clipped(ends(chunks[0]), room), _clipped(ends(chunks[-1]), room)
-    return f"{first} | {len(chunks) - 2} more | {last}{count}"
+    # The first layer of each and how many follow: names that are cut say nothing.
+    short = [f"{chunk[0]} +{len(chunk) - 1}" if len(chunk) > 1 else chunk[0] for chunk in chunks]
+    if len(chunks) > 2 and len(" | ".join(short) + count) > longest:
+        short = [short[0], f"{len(chunks) - 2} more", short[-1]]
+    room = (longest - len(count) - 3 * (len(short) - 1)) // len(short)
+    return (
+        " | ".join(name if len(name) <= room + 6 else _clipped(name, room) for name in short)
+        + count
+    )
 
 
 def _numbered_run(first: str, last: str) -> str | None:

@@ -224,6 +224,11 @@ def _notes(plan: Plan, width: int) -> list[RenderableType]:
         limit = {"time_limit": "the time limit", "work_limit": "the work limit"}.get(reason)
         if limit is not None:
             notes.append(f"not proven optimal: {limit} ended the proof")
+        elif reason == "weak_bound":
+            notes.append(
+                "not proven optimal: where ranks hold several stages the bound is what their "
+                "loads allow, and the gap may be the bound's"
+            )
     return [line for note in notes for line in _lines(f"note: {note}", width, "      ", "dim")]
 
 

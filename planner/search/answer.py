@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from planner.assembly import assemble_plan, step_breakdown
 from planner.cost.pricing import Pricer
 from planner.plans import Candidate, Certificate, Layout, Plan, Rejected, Status, Termination
+from planner.schedule_rules import RULES
 from planner.search.run import LayoutResult, SearchResult
 from planner.specs import Objective
 
@@ -34,6 +35,8 @@ def plan_of_search(
     proven = result.proven and not result.timed_out
     status = Status.OPTIMAL if result.proven else Status.FEASIBLE
     reason = "proven" if proven else ("time_limit" if result.timed_out else "work_limit")
+    if reason == "work_limit" and RULES[best.layout.schedule].several_stages:
+        reason = "weak_bound"
     space = result.space
     others = _runners_up(pricer, plan, result.ranking[1:], runners_up, objective)
     notes = plan.notes

@@ -100,9 +100,7 @@ def solve_partition(
             "gap": (value - bound) / value if value else 0.0,
             "bound_covers": covers,
             "notes": notes,
-            "termination": Termination(
-                reason="proven" if proven else ("time_limit" if limits.passed() else "work_limit")
-            ),
+            "termination": Termination(reason=_reason(proven, limits.passed(), kind)),
             "certificate": Certificate(
                 bound_kind=kind,
                 cuts=best.cuts,
@@ -117,6 +115,15 @@ def solve_partition(
             ),
         }
     )
+
+
+def _reason(proven: bool, late: bool, bound_kind: str) -> str:
+    """Why the proof ended: where loads alone bound the value, no work would have closed it."""
+    if proven:
+        return "proven"
+    if late:
+        return "time_limit"
+    return "weak_bound" if bound_kind == "totals" else "work_limit"
 
 
 def _settled(

@@ -12,10 +12,9 @@ taken in order, so the answer does not depend on workers or on completion order.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from planner.schedules.grouping import cannot_fit
 from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
+from planner.search.results import LayoutResult, SearchLimits, SearchResult
 from planner.search.space import LayoutSpace
 from planner.solvers.chain import BottleneckSolution, solve_bottleneck
 from planner.solvers.step_time import StepSolution, solve_step_time
@@ -43,79 +43,6 @@ _FIRST_NODES = 300
 _MOST_IMPROVED = 12
 """Layouts under order-simulated schedules whose cuts are improved, best first: their bounds seldom
 close, so that trying all of them harder would take minutes and prove little."""
-
-
-@dataclass(frozen=True)
-class SearchLimits:
-    """What the search may use."""
-
-    nodes_per_layout: int = 40_000
-    """Branch-and-bound nodes for a layout whose bound is still open at the end."""
-    deadline: float | None = None
-    """``time.monotonic()`` instant."""
-
-    def passed(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
-
-
-@dataclass(frozen=True)
-class LayoutResult:
-    """The best cut found for one layout."""
-
-    index: int
-    layout: Layout
-    cuts: tuple[int, ...]
-    step: int
-    step_bound: int
-    bottleneck: int
-    smallest_stage: int
-    peak_bytes: int
-
-    def value(self, objective: Objective) -> int:
-        """The objective as an integer to be minimised."""
-        if objective is Objective.BOTTLENECK:
-            return self.bottleneck
-        if objective is Objective.TOKENS_PER_DOLLAR:
-            return self.step * self.layout.num_gpus
-        return self.step
-
-    def rank(self, objective: Objective) -> tuple[int, ...]:
-        """Sort key: the objective, then the tie-breaks in their documented order."""
-        other = self.step if objective is Objective.BOTTLENECK else self.bottleneck
-        lead = (self.layout.num_gpus,) if objective is Objective.FEWEST_GPUS else ()
-        return (
-            *lead,
-            self.value(objective),
-            other,
-            -self.smallest_stage,
-            self.peak_bytes,
-            self.index,
-        )
-
-
-@dataclass
-class SearchResult:
-    """What a search found, in rank order, with the proof of its first entry."""
-
-    ranking: list[LayoutResult]
-    bound: int
-    """Proven lower bound of the objective value over the whole space."""
-    proven: bool
-    timed_out: bool
-    space: LayoutSpace
-    bounds: SpaceBounds
-    no_fit: dict[int, str] = field(default_factory=dict)
-    """Layouts that cannot hold the model, and why in a word."""
-    pin_errors: dict[int, str] = field(default_factory=dict)
-    solved: dict[int, LayoutResult] = field(default_factory=dict)
-    refined: dict[int, int] = field(default_factory=dict)
-    """Sharpened step bounds of layouts that were looked at."""
-    simulations: int = 0
-    nodes: int = 0
-    probes: int = 0
-    cut_solves: int = 0
-    bottleneck_solves: int = 0
 
 
 def search_layouts(
@@ -391,11 +318,29 @@ class _Search:
         if self.objective is Objective.BOTTLENECK:
             return
         most = self.limits.nodes_per_layout
+        self._look_for_room()
         if self.exhaustive:
             self._branch(None, min(most, _FIRST_NODES))
         self._branch(1, most)
         if self.keep > 1:
             self._branch(self.keep, min(most, _FIRST_NODES))
+
+    def _look_for_room(self) -> None:
+        """Search harder for cuts that fit on promising layouts where ranks hold several stages,
+        and where a short look found none."""
+        crowded = [
+            index
+            for index in self.open
+            if index in self.problems
+            and self.problems[index].is_grouped
+            and index not in self.result.solved
+            and not self._hopeless(self._bound_now(index))
+        ]
+        crowded.sort(key=lambda index: (self.bounds.estimate[index], index))
+        for index in crowded[:_MOST_IMPROVED]:
+            if self.limits.passed():
+                return
+            self._solve_wave([index], _FIRST_NODES)
 
     def _branch(self, place: int | None, most_nodes: int) -> None:
         """Solve again, with ever more nodes, what may still beat the value at a place."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.in_flight import in_flight_microbatches
 from planner.cost.legality import legal_tensor_degrees, tensor_parallel_conflict
 from planner.errors import LayoutError
 from planner.placement import stays_in_domain
@@ -154,14 +155,15 @@ def _scheduled(
             f"none of the schedules {named} puts {pinned} chunks on a rank",
             fix="use --schedule interleaved (any number), zb-v (2), or --schedule auto",
         )
-    # One stage or one micro-batch leaves nothing to order: keep the plainest variant alone.
-    plain = min(variants, key=lambda v: (v[1], RULES[schedules[v[0]]].several_stages))
+    # One stage, or one micro-batch of whole backwards, leaves nothing to order: the variant that
+    # holds the fewest micro-batches stands for all.
+    plain = min(variants, key=lambda variant: _plainness(schedules[variant[0]], variant[1]))
     columns = []
     for index, chunks in variants:
         schedule = schedules[index]
         keep = legal_shapes(schedule, pp, count, chunks) & (pp * chunks <= max_stages)
         if (index, chunks) != plain:
-            keep &= (pp > 1) & (count > 1)
+            keep &= (pp > 1) & ((count > 1) | RULES[schedule].splits_backward)
         if RULES[schedule].two_way:
             keep &= pp > 1
         held, name = np.full_like(dp, chunks), np.full_like(dp, index)
@@ -171,6 +173,15 @@ def _scheduled(
         raise _no_schedule(schedules, max_stages)
     whole = LayoutSpace(dp, pp, tp, vpp, size, count, which, schedules)
     return whole.subset(np.lexsort((which, size, vpp, dp, tp, pp)))
+
+
+def _plainness(schedule: Schedule, chunks: int) -> tuple[bool, int, bool, int]:
+    """What is best where there is nothing to order: one chunk a rank, few micro-batches held, any
+    recompute, and 1F1B among equals."""
+    rules = RULES[schedule]
+    held = in_flight_microbatches(schedule, 1, 8)[0]
+    plainest = schedule is not Schedule.ONE_F_ONE_B
+    return (rules.several_stages, held * chunks, rules.splits_backward, int(plainest))
 
 
 def _chunk_counts(schedule: Schedule) -> tuple[int, ...]:

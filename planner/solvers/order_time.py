@@ -23,7 +23,7 @@ from planner.schedules.general_bounds import (
     general_terms,
     grouped_least_value,
 )
-from planner.schedules.grouping import cannot_fit
+from planner.schedules.grouping import cannot_fit, held_counts
 from planner.schedules.prices import UNREACHABLE
 from planner.solvers.chain import solve_bottleneck
 from planner.solvers.step_candidates import (
@@ -49,7 +49,8 @@ _MOST_FITTED = 12
 _NODES_PER_CUT = 8
 """Nodes of the node limit that one simulated cut stands for."""
 _UNLIMITED_BYTES = 2**60
-_WALKS, _MOST_STEPS, _FEW_STEPS, _NEIGHBOURS, _NEAR = 3, 100, 12, 400, 0.15
+_WALKS, _MOST_STEPS, _FEW_STEPS, _NEIGHBOURS, _NEAR = 6, 150, 12, 400, 0.15
+_POWERS = (0.25, 0.5, 0.75, 1.0)
 """Walks towards a cut that fits, steps of each, and cuts looked at in a step."""
 
 
@@ -196,7 +197,7 @@ def least_crowded(
     single cuts from the best start, if that is near to fitting.
     """
     batch = batch_of(problem)
-    starts = [tuple(balanced), even_cuts(problem), *ramps(problem)]
+    starts = [tuple(balanced), even_cuts(problem), *_by_memory(problem), *ramps(problem)]
     distinct = list(dict.fromkeys(starts))
     scores = _crowding(batch, distinct)
     ordered = sorted(range(len(distinct)), key=lambda k: (scores[k], distinct[k]))
@@ -219,6 +220,31 @@ def least_crowded(
         if score < lowest:
             best, lowest = cuts, score
     return best
+
+
+def _by_memory(problem: ChainProblem) -> list[tuple[int, ...]]:
+    """Cuts whose stages hold less where more micro-batches of them are in flight.
+
+    A stage's share of the kept bytes falls with a power of the most micro-batches it holds.
+    """
+    most = np.ones(problem.num_stages)
+    for held, counts in zip(problem.rank_stages, held_counts(problem), strict=True):
+        for place, stage in enumerate(held):
+            most[stage] = max(most[stage], counts[:, place].max())
+    each = problem.kept_bytes + problem.static_bytes / most.mean()
+    weight = np.concatenate(([0], np.cumsum(each)))
+    middles = (weight[:-1] + weight[1:]) / 2
+    rank = np.arange(problem.num_stages + 1)
+    count = problem.num_blocks
+    found = []
+    for power in _POWERS:
+        share = np.cumsum(most**-power)
+        cuts = np.searchsorted(middles, weight[-1] * share / share[-1])
+        cuts[-1] = count
+        rising = np.maximum.accumulate(cuts - rank[:-1]) + rank[:-1]
+        rising = np.minimum(np.maximum(rising, rank[1:]), count - problem.num_stages + rank[1:])
+        found.append((0, *rising.tolist()))
+    return found
 
 
 def _crowding(batch: CutBatch, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import InputError
 from planner.schedule_rules import RULES, searched_chunks
 from planner.specs import Schedule, Sends
-from planner.studies.simulation import simulate_schedule
+from planner.studies.simulation import per_chunk, simulate_schedule
 from planner.studies.simulation_result import Simulation
 from planner.studies.simulation_times import Milliseconds, Placement, TimeOptions
 
@@ -83,6 +83,9 @@ def compare_schedules(
                 fitted=bool(options.given or activation_limit is not None),
             )
         )
+    # Of the whole share that is said below, not chunk by chunk.
+    said = [tuple(note for note in one.notes if note != per_chunk(one)) for one in found]
+    found = [replace(one, notes=kept) for one, kept in zip(found, said, strict=True)]
     notes = []
     if split:
         notes.append(

@@ -24,7 +24,7 @@ from planner.specs import Cluster, Model, Schedule, Sends, Training
 from planner.studies.simulation_result import Simulation, limits_of, share_of, title_of
 from planner.studies.simulation_times import Milliseconds, Placement, TimeOptions, stage_times
 
-__all__ = ["schedule_of", "simulate", "simulate_order", "simulate_schedule"]
+__all__ = ["per_chunk", "schedule_of", "simulate", "simulate_order", "simulate_schedule"]
 
 MOST_MICROBATCHES = 100_000
 
@@ -232,6 +232,15 @@ def simulate_schedule(
     )
 
 
+def per_chunk(found: Simulation) -> str:
+    """The note that a simulation of several chunks a rank carries."""
+    return _per_chunk(found.chunks)
+
+
+def _per_chunk(chunks: int) -> str:
+    return f"times are those of a chunk: a rank spends {chunks} times as much on a micro-batch"
+
+
 def _period(prices: StageTimes, sends: Sends) -> Fraction:
     """Steady period of 1F1B with one stage a rank."""
     backward = prices.input_gradient + prices.weight_gradient
@@ -256,7 +265,14 @@ def _notes(
             "an empty pipeline to its end; in the long run a micro-batch takes the steady period"
         )
     if chunks > 1:
-        yield f"times are those of a chunk: a rank spends {chunks} times as much on a micro-batch"
+        yield _per_chunk(chunks)
+    elif schedule in (Schedule.INTERLEAVED, Schedule.INTERLEAVED_ZB, Schedule.LOOPED_BFS):
+        alone = {
+            Schedule.INTERLEAVED: "eager 1F1B",
+            Schedule.INTERLEAVED_ZB: "ZB-H1",
+            Schedule.LOOPED_BFS: "GPipe",
+        }
+        yield f"with one chunk a rank this is {alone[schedule]}; --chunks 2 interleaves"
     if schedule is Schedule.ZB_AUTO:
         other = "makespan" if aim == "span" else "span"
         yield (

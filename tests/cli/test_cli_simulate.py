@@ -55,7 +55,7 @@ def test_json_has_what_programs_read(planner: Command) -> None:
         assert key in told
     timed = planner("simulate", *ONE, "--format", "json", "--operations").json
     assert timed["operations"][0] == {
-        "rank": 0, "operation": "0F0", "start_ms": 0.0, "end_ms": 1.0,
+        "rank": 0, "operation": "0F0", "start_ms": 0.0, "end_ms": 1.0, "held_activations": 1.0,
     }  # fmt: skip
     assert len(timed["operations"]) == 64
 

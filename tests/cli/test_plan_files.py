@@ -63,3 +63,23 @@ def test_forged_claims(
     outcome = planner("evaluate", forged, "--format", "json")
     assert outcome.status == 2
     assert code in {violation["code"] for violation in outcome.json["violations"]}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--seq-len", "512"], ["--precision", "fp16"], ["--seq-len", "512", "--precision", "fp16"]],
+)
+def test_plans_of_another_length_or_precision_are_read_back(
+    planner: Command, flags: list[str]
+) -> None:
+    model = ["gpt2-xl", "--cluster", "dgx-a100-80gb:1"]
+    made = planner(
+        "partition", *model, "--stages", "2", "--microbatches", "4", *flags, "-o", "cut.json"
+    )
+    assert made.status == 0
+    assert planner("evaluate", "cut.json").status == 0
+    assert planner("simulate", "cut.json").status == 0
+    made = planner("plan", *model, "--global-batch", "16", "--pp", "2", *flags, "-o", "plan.json")
+    assert made.status == 0
+    assert planner("evaluate", "plan.json").status == 0
+    assert planner("explain", "plan.json").status == 0

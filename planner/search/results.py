@@ -1,0 +1,86 @@
+"""What a search may use, and what it finds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from planner.plans import Layout
+from planner.search.bounding import SpaceBounds
+from planner.search.space import LayoutSpace
+from planner.specs import Objective
+
+__all__ = ["LayoutResult", "SearchLimits", "SearchResult"]
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """What the search may use."""
+
+    nodes_per_layout: int = 40_000
+    """Branch-and-bound nodes for a layout whose bound is still open at the end."""
+    deadline: float | None = None
+    """``time.monotonic()`` instant."""
+
+    def passed(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class LayoutResult:
+    """The best cut found for one layout."""
+
+    index: int
+    layout: Layout
+    cuts: tuple[int, ...]
+    step: int
+    step_bound: int
+    bottleneck: int
+    smallest_stage: int
+    peak_bytes: int
+
+    def value(self, objective: Objective) -> int:
+        """The objective as an integer to be minimised."""
+        if objective is Objective.BOTTLENECK:
+            return self.bottleneck
+        if objective is Objective.TOKENS_PER_DOLLAR:
+            return self.step * self.layout.num_gpus
+        return self.step
+
+    def rank(self, objective: Objective) -> tuple[int, ...]:
+        """Sort key: the objective, then the tie-breaks in their documented order."""
+        other = self.step if objective is Objective.BOTTLENECK else self.bottleneck
+        lead = (self.layout.num_gpus,) if objective is Objective.FEWEST_GPUS else ()
+        return (
+            *lead,
+            self.value(objective),
+            other,
+            -self.smallest_stage,
+            self.peak_bytes,
+            self.index,
+        )
+
+
+@dataclass
+class SearchResult:
+    """What a search found, in rank order, with the proof of its first entry."""
+
+    ranking: list[LayoutResult]
+    bound: int
+    """Proven lower bound of the objective value over the whole space."""
+    proven: bool
+    timed_out: bool
+    space: LayoutSpace
+    bounds: SpaceBounds
+    no_fit: dict[int, str] = field(default_factory=dict)
+    """Layouts that cannot hold the model, and why in a word."""
+    pin_errors: dict[int, str] = field(default_factory=dict)
+    solved: dict[int, LayoutResult] = field(default_factory=dict)
+    refined: dict[int, int] = field(default_factory=dict)
+    """Sharpened step bounds of layouts that were looked at."""
+    simulations: int = 0
+    nodes: int = 0
+    probes: int = 0
+    cut_solves: int = 0
+    bottleneck_solves: int = 0
