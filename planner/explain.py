@@ -149,7 +149,8 @@ def partition_misfit(
             break
         try:
             trial_pricer, trial_layout = partition_question(model, changed, cluster)
-            found = solve_partition(trial_pricer, trial_layout, objective, _QUICK)
+            quick = replace(_QUICK, deadline=limits.deadline)
+            found = solve_partition(trial_pricer, trial_layout, objective, quick)
         except InputError:
             continue
         if found is not None:
@@ -251,13 +252,13 @@ def plan_misfit(
             break
         if flag in solved_by:
             continue  # a smaller step of the same change fits already
-        step_ms = _try_plan(model, trial_cluster, trial_training)
+        step_ms = _try_plan(model, trial_cluster, trial_training, limits)
         if step_ms is not None:
             solved_by.add(flag)
             suggestions.append(
                 Suggestion(change=change, arguments={flag: value}, step_time_ms=step_ms)
             )
-    larger = None if limits.passed() else _more_nodes(model, cluster, training)
+    larger = None if limits.passed() else _more_nodes(model, cluster, training, limits)
     if larger is not None:
         suggestions.append(larger)
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
@@ -274,14 +275,20 @@ def _closest(
     floors = np.maximum(1, -(-lack // space.pp))
     order = np.lexsort([-space.tp, -space.tp * space.pp, space.microbatch_size, floors])
     best: tuple[int, Layout, Shortfall] | None = None
+    looked = False
     for index in order[:_MOST_TRIED].tolist():
-        if best is not None and (floors[index] >= best[0] or limits.passed()):
+        if best is not None and floors[index] >= best[0]:
             break
+        if limits.passed() and (best is not None or looked):
+            break
+        looked = True
         layout = space.layout(index)
         try:
             problem = pricer.problem(layout)
             grouped = problem.is_grouped
-            shortfall = _grouped_shortfall(problem) if grouped else least_shortfall(problem)
+            shortfall = (
+                _grouped_shortfall(problem, thorough=False) if grouped else least_shortfall(problem)
+            )
         except InputError:
             continue
         if shortfall is not None and (best is None or shortfall.short_bytes < best[0]):
@@ -336,11 +343,13 @@ def _plan_changes(
         yield change, "--allow-cross-domain", "", cluster, across
 
 
-def _more_nodes(model: Model, cluster: Cluster, training: Training) -> Suggestion | None:
+def _more_nodes(
+    model: Model, cluster: Cluster, training: Training, limits: SearchLimits
+) -> Suggestion | None:
     """The fewest more nodes that fit: doubled until they do, then halved in between."""
 
     def attempt(nodes: int) -> float | None:
-        return _try_plan(model, cluster.model_copy(update={"nodes": nodes}), training)
+        return _try_plan(model, cluster.model_copy(update={"nodes": nodes}), training, limits)
 
     too_few, enough, step_ms = cluster.nodes, cluster.nodes, None
     while step_ms is None and enough < 32 * cluster.nodes:
@@ -365,14 +374,17 @@ def _more_nodes(model: Model, cluster: Cluster, training: Training) -> Suggestio
     )
 
 
-def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | None:
+def _try_plan(
+    model: Model, cluster: Cluster, training: Training, limits: SearchLimits
+) -> float | None:
     """Step time in ms of the best plan of a changed question; None where it does not fit."""
     try:
         pricer = plan_pricer(model, cluster, training)
         space = enumerate_layouts(model, cluster, training, len(pricer.chain.blocks))
     except InputError:
         return None
-    result = search_layouts(pricer, space, limits=_QUICK)
+    quick = replace(_QUICK, deadline=limits.deadline)
+    result = search_layouts(pricer, space, limits=quick)
     if not result.ranking:
         return None
     return pricer.quantum.ms(result.ranking[0].step)
@@ -420,13 +432,13 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
     return Shortfall(needs[worst], worst, cuts[worst], cuts[worst + 1], cuts)
 
 
-def _grouped_shortfall(problem: ChainProblem) -> Shortfall | None:
+def _grouped_shortfall(problem: ChainProblem, *, thorough: bool = True) -> Shortfall | None:
     """What the ranks lack at the least crowded cuts that were found; others may lack less."""
     roomy = replace(problem, budget_bytes=np.full(problem.num_stages, 2**60, np.int64))
     even = solve_bottleneck(replace(roomy, rank_stages=(), mirrored_tier=None))
     if even is None:
         return None
-    cuts = least_crowded(problem, even.cuts)
+    cuts = least_crowded(problem, even.cuts, thorough=thorough)
     needs = [least_rank_memory(problem, rank, cuts) for rank in range(problem.num_ranks)]
     worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
     stage = problem.rank_stages[worst][0]
