@@ -397,7 +397,7 @@ def _best_answer(
             "bound_ms": float(bound * unit),
             "gap": (value - bound) / value if value else 0.0,
             "notes": (*best.notes, note) if proven_alone else best.notes,
-            "termination": Termination(reason="work_limit"),
+            "termination": weakest.termination,
             "certificate": certificate.model_copy(update={"bound_quanta": bound}),
         }
     )
