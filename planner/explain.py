@@ -21,7 +21,7 @@ from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
 from planner.solvers.chain import Shortfall, least_shortfall, solve_bottleneck
-from planner.solvers.order_time import least_crowded
+from planner.solvers.order_time import balanced_cuts, least_crowded
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
 from planner.units import format_bytes, format_ms, format_ranges
 
@@ -434,11 +434,10 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
 
 def _grouped_shortfall(problem: ChainProblem, *, thorough: bool = True) -> Shortfall | None:
     """What the ranks lack at the least crowded cuts that were found; others may lack less."""
-    roomy = replace(problem, budget_bytes=np.full(problem.num_stages, 2**60, np.int64))
-    even = solve_bottleneck(replace(roomy, rank_stages=(), mirrored_tier=None))
-    if even is None:
+    balanced = balanced_cuts(problem)
+    if balanced is None:
         return None
-    cuts = least_crowded(problem, even.cuts, thorough=thorough)
+    cuts = least_crowded(problem, balanced, thorough=thorough)
     needs = [least_rank_memory(problem, rank, cuts) for rank in range(problem.num_ranks)]
     worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
     stage = problem.rank_stages[worst][0]

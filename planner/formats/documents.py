@@ -8,7 +8,7 @@ gigabytes), tags, and files over a megabyte.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -20,6 +20,7 @@ __all__ = [
     "MAX_DOCUMENT_BYTES",
     "parse_json",
     "parse_yaml",
+    "refuse_duplicates",
     "refuse_unknown_keys",
 ]
 
@@ -40,19 +41,12 @@ def parse_json(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any
     text = text.removeprefix("\ufeff")
     _check_size(text, file, kind)
 
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise kind("is given twice", file=file, key=key, fix="keep one of the two")
-            found[key] = value
-        return found
-
     def no_constant(name: str) -> None:
         raise kind("is not a finite number", file=file, value=name)
 
     try:
-        found = json.loads(text, object_pairs_hook=no_duplicates, parse_constant=no_constant)
+        hook = refuse_duplicates(file, kind)
+        found = json.loads(text, object_pairs_hook=hook, parse_constant=no_constant)
     except json.JSONDecodeError as error:
         raise kind(
             f"is not JSON: {error.msg} at column {error.colno}", file=file, line=error.lineno
@@ -68,6 +62,23 @@ def parse_json(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any
             expected="an object of keys to values",
         )
     return found
+
+
+def refuse_duplicates(
+    file: str, kind: type[InputError]
+) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """An ``object_pairs_hook`` that raises ``kind`` for a key given twice: readers differ in
+    which of the two counts."""
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise kind("is given twice", file=file, key=key, fix="keep one of the two")
+            found[key] = value
+        return found
+
+    return no_duplicates
 
 
 def _refuse_surprises(node: Any, file: str, kind: type[InputError]) -> None:

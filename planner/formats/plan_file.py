@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from planner.errors import LayoutError, PlanFileError
+from planner.formats.documents import refuse_duplicates
 from planner.formats.spelling import did_you_mean
 from planner.formats.text_files import read_stream, read_text
 from planner.plans import Layout, Plan, Stage
@@ -70,18 +71,9 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
 
 
 def _parse(text: str, file: str) -> Any:
-    """What a JSON text holds; a key given twice is refused, for readers differ in which counts."""
-
-    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise PlanFileError("is given twice", file=file, key=key, fix="keep one of the two")
-            found[key] = value
-        return found
-
+    """What a JSON text holds; a key given twice is refused."""
     try:
-        return json.loads(text, object_pairs_hook=no_duplicates)
+        return json.loads(text, object_pairs_hook=refuse_duplicates(file, PlanFileError))
     except json.JSONDecodeError as error:
         raise PlanFileError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
     except RecursionError:

@@ -20,7 +20,7 @@ from planner.schedules.simulate import Timing
 from planner.schedules.timing import StageCosts, timing_of
 from planner.specs import Recompute, Schedule
 
-__all__ = ["StepEvaluation", "activation_limits", "evaluate_cuts", "stage_costs"]
+__all__ = ["StepEvaluation", "evaluate_cuts", "stage_costs"]
 
 _ALWAYS_ROOM = 2
 """``zb-auto`` asks for at most this many times P micro-batches a rank: more changes nothing."""
@@ -108,7 +108,7 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
             choices.append(choice)
     ranks = problem.rank_stages or tuple((stage,) for stage in range(problem.num_stages))
     costs = stage_costs(problem, positions, choices)
-    limits = activation_limits(problem, positions, choices)
+    limits = _activation_limits(problem, positions, choices)
     timing, really_held = timing_of(problem, costs, limits)
     in_flight = [int(count) for count in problem.in_flight]
     if held:
@@ -126,7 +126,7 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
     load = [-(-sum(stage_load[s] for s in stages) // passes) for stages in ranks]
     communication = [-(-sum(sum(edges[s]) for s in stages) // passes) for stages in ranks]
     pieces = [[intervals[s] for s in stages] for stages in ranks]
-    exposed = [exposed_reduction(problem, held_by_rank) for held_by_rank in pieces]
+    exposed = [_exposed_reduction(problem, held_by_rank) for held_by_rank in pieces]
     optimizer = [
         sum(problem.optimizer_time(*interval) for interval in held_by_rank)
         for held_by_rank in pieces
@@ -204,7 +204,7 @@ def _extra(problem: ChainProblem, interval: tuple[int, int], mode: Recompute) ->
     return problem.recompute_extra(*interval, mode, able)
 
 
-def activation_limits(
+def _activation_limits(
     problem: ChainProblem, cuts: Sequence[int], choices: Sequence[RecomputeChoice]
 ) -> list[int] | None:
     """Micro-batches each rank has memory for beside its states; None but for ``zb-auto``."""
@@ -234,7 +234,7 @@ def _with_in_flight(
     return choice._replace(memory_bytes=memory)
 
 
-def exposed_reduction(problem: ChainProblem, pieces: Sequence[tuple[int, int]]) -> int:
+def _exposed_reduction(problem: ChainProblem, pieces: Sequence[tuple[int, int]]) -> int:
     """Gradient reduction left after a rank's last backward, over all its stages.
 
     As :meth:`ChainProblem.exposed_reduction`: everything but the first block's own share hides

@@ -29,6 +29,7 @@ from planner.solvers.chain import solve_bottleneck
 from planner.solvers.step_candidates import (
     Incumbent,
     StepSolution,
+    cuts_at_shares,
     even_cuts,
     is_cut,
     neighbours,
@@ -38,7 +39,7 @@ from planner.solvers.step_candidates import (
 )
 from planner.solvers.step_search import late
 
-__all__ = ["least_crowded", "solve_by_order"]
+__all__ = ["balanced_cuts", "least_crowded", "solve_by_order"]
 
 _BATCH = 64
 _MOST_CLIMBS = 40
@@ -167,24 +168,33 @@ def _grouped(
     bound = grouped_least_value(problem)
     if problem.num_stages > problem.num_blocks:
         return no_solution(best)
+    balanced = balanced_cuts(problem)
+    if balanced is None:
+        return no_solution(best)
+    if best.key is None:
+        best.offer([balanced])
+    if node_limit > 0:
+        best.offer([even_cuts(problem), *ramps(problem)])
+    if best.key is None and not cannot_fit(problem):
+        best.offer([least_crowded(problem, balanced, thorough=node_limit > 0)])
+    if node_limit > 0:
+        _climb(best, problem, node_limit, deadline)
+    return solution_of(best, bound, 0, "totals")
+
+
+def balanced_cuts(problem: ChainProblem) -> tuple[int, ...] | None:
+    """The cut of the smallest bottleneck if memory were no limit and each rank held one stage.
+
+    None where no cut into non-empty stages is allowed.
+    """
     roomy = replace(
         problem,
         budget_bytes=np.full(problem.num_stages, _UNLIMITED_BYTES, np.int64),
         rank_stages=(),
         mirrored_tier=None,
     )
-    even = solve_bottleneck(roomy)
-    if even is None:
-        return no_solution(best)
-    if best.key is None:
-        best.offer([even.cuts])
-    if node_limit > 0:
-        best.offer([even_cuts(problem), *ramps(problem)])
-    if best.key is None and not cannot_fit(problem):
-        best.offer([least_crowded(problem, even.cuts, thorough=node_limit > 0)])
-    if node_limit > 0:
-        _climb(best, problem, node_limit, deadline)
-    return solution_of(best, bound, 0, "totals")
+    found = solve_bottleneck(roomy)
+    return None if found is None else found.cuts
 
 
 def least_crowded(
@@ -232,19 +242,7 @@ def _by_memory(problem: ChainProblem) -> list[tuple[int, ...]]:
         for place, stage in enumerate(held):
             most[stage] = max(most[stage], counts[:, place].max())
     each = problem.kept_bytes + problem.static_bytes / most.mean()
-    weight = np.concatenate(([0], np.cumsum(each)))
-    middles = (weight[:-1] + weight[1:]) / 2
-    rank = np.arange(problem.num_stages + 1)
-    count = problem.num_blocks
-    found = []
-    for power in _POWERS:
-        share = np.cumsum(most**-power)
-        cuts = np.searchsorted(middles, weight[-1] * share / share[-1])
-        cuts[-1] = count
-        rising = np.maximum.accumulate(cuts - rank[:-1]) + rank[:-1]
-        rising = np.minimum(np.maximum(rising, rank[1:]), count - problem.num_stages + rank[1:])
-        found.append((0, *rising.tolist()))
-    return found
+    return [cuts_at_shares(each, np.cumsum(most**-power)) for power in _POWERS]
 
 
 def _crowding(batch: CutBatch, cuts: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.schedules.cut_batch import batch_of
@@ -16,6 +17,7 @@ from planner.schedules.prices import UNREACHABLE, CutValues
 __all__ = [
     "Incumbent",
     "StepSolution",
+    "cuts_at_shares",
     "even_cuts",
     "is_cut",
     "neighbours",
@@ -139,23 +141,46 @@ def ramps(problem: ChainProblem) -> list[tuple[int, ...]]:
     neighbours that are both heavy set the pace together with the edge between them
     (:mod:`~planner.schedules.order_bounds`, cycles), and what stage terms do not see.
     """
-    count, stages = problem.num_blocks, problem.num_stages
-    sums = np.concatenate(([0], np.cumsum(problem.forward + problem.backward)))
-    middles = (sums[:-1] + sums[1:]) / 2
-    rank = np.arange(stages + 1)
-    typical = float(np.median(np.diff(sums)))
+    stages = problem.num_stages
+    times = problem.forward + problem.backward
+    rank = np.arange(stages)
+    typical = float(np.median(times))
     found = []
     for slope in _SLOPES:
-        share = np.cumsum(1 + slope * (1 - 2 * rank / max(1, stages - 1)))[:-1]
-        for shift in _SHIFTS:
-            ends = sums[-1] * share / share[-1] + shift * typical
-            cuts = np.searchsorted(middles, ends)
-            cuts[-1] = count
-            # Every stage keeps a block: cuts rise by one at least, from both ends.
-            rising = np.maximum.accumulate(cuts - rank[:-1]) + rank[:-1]
-            rising = np.minimum(np.maximum(rising, rank[1:]), count - stages + rank[1:])
-            found.append((0, *rising.tolist()))
+        share = np.cumsum(1 + slope * (1 - 2 * rank / max(1, stages - 1)))
+        found += [cuts_at_shares(times, share, shift * typical) for shift in _SHIFTS]
     return found
+
+
+def cuts_at_shares(
+    weights: NDArray[np.number], shares: NDArray[np.float64], shift: float = 0.0
+) -> tuple[int, ...]:
+    """Cuts nearest to rising shares of the weights, every stage non-empty.
+
+    Parameters
+    ----------
+    weights
+        Of each block, shape (N,).
+    shares
+        What the stages up to each one should hold together, shape (S,), in any unit.
+    shift
+        By how much weight every cut is moved to the right.
+
+    Examples
+    --------
+    >>> cuts_at_shares(np.array([1, 1, 1, 1]), np.array([1.0, 4.0]))
+    (0, 1, 4)
+    """
+    count, stages = len(weights), len(shares)
+    sums = np.concatenate(([0], np.cumsum(weights)))
+    middles = (sums[:-1] + sums[1:]) / 2
+    cuts = np.searchsorted(middles, sums[-1] * shares / shares[-1] + shift)
+    cuts[-1] = count
+    # Every stage keeps a block: cuts rise by one at least, from both ends.
+    stage = np.arange(stages)
+    rising = np.maximum.accumulate(cuts - stage) + stage
+    rising = np.minimum(np.maximum(rising, stage + 1), count - stages + stage + 1)
+    return (0, *rising.tolist())
 
 
 def neighbours(cuts: tuple[int, ...], longest: int | None = None) -> list[tuple[int, ...]]:
