@@ -1,0 +1,1 @@
+"""Messages and stubs of the gRPC protocol, generated from protos/planner/v1."""
