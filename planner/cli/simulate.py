@@ -266,7 +266,7 @@ class _Answer:
 
     def print(self, slots: bool, timeline_width: int | None) -> None:
         from planner.cli.output import print_view
-        from planner.cli.simulate_view import comparison_view, simulation_view
+        from planner.studies.simulation_view import comparison_view, simulation_view
 
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 

@@ -12,7 +12,7 @@ from planner.formats.spelling import nearest
 from planner.formats.text_files import read_stream, read_text
 from planner.specs import Model, Precision
 
-__all__ = ["read_model", "sniff"]
+__all__ = ["parse_model", "read_model", "sniff"]
 
 _LOOKS_LIKE_A_FILE = re.compile(r"[/\\]|\.[A-Za-z]{1,6}$|^[~.]")
 _KINDS = {".csv": "profile", ".json": "config"}
@@ -113,6 +113,35 @@ def read_model(
         raise FileFormatError(
             "no such file", file=source, fix=f"did you mean {similar}?" if similar else None
         ) from None
+
+
+def parse_model(
+    text: str,
+    *,
+    kind: str,
+    name: str,
+    precision: Precision | None = None,
+    sequence_length: int | None = None,
+) -> tuple[Model, tuple[str, ...]]:
+    """A model from a text of a known kind (``profile``, ``config`` or ``pipedream``).
+
+    Parameters
+    ----------
+    name
+        What the model is called; errors name it as the file.
+    precision, sequence_length
+        As in :func:`read_model`, which says what is raised.
+
+    Examples
+    --------
+    >>> text = "name,forward_ms,backward_ms,parameter_bytes,activation_bytes,output_bytes\\n"
+    >>> model, notes = parse_model(text + "a,1,2,4,4,4\\n", kind="profile", name="mine")
+    >>> model.name, len(model.layers)
+    ('mine', 1)
+    """
+    suffix = {"config": ".json", "pipedream": ".txt"}.get(kind, ".csv")
+    path = Path(name if name.endswith(suffix) else name + suffix)
+    return _read_text(text, path, kind, precision, sequence_length, path.stem)
 
 
 def _is_folder(path: Path) -> bool:
