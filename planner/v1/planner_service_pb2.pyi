@@ -276,7 +276,7 @@ class ExplainPlanRequest(_message.Message):
     def __init__(self, validate_only: _Optional[bool] = ..., plan: _Optional[_Union[_plan_pb2.PlanSource, _Mapping]] = ..., model: _Optional[_Union[_inputs_pb2.ModelSource, _Mapping]] = ..., cluster: _Optional[_Union[_inputs_pb2.ClusterSource, _Mapping]] = ..., training: _Optional[_Union[_inputs_pb2.Training, _Mapping]] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., expected: _Optional[_Union[_common_pb2.ExpectedRevisions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class ExplainPlanResponse(_message.Message):
-    __slots__ = ("headline", "breakdown_ms", "findings", "infeasible", "revisions", "warnings")
+    __slots__ = ("headline", "breakdown_ms", "findings", "infeasible", "revisions", "warnings", "key_order")
     class BreakdownMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -290,13 +290,15 @@ class ExplainPlanResponse(_message.Message):
     INFEASIBLE_FIELD_NUMBER: _ClassVar[int]
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    KEY_ORDER_FIELD_NUMBER: _ClassVar[int]
     headline: str
     breakdown_ms: _containers.ScalarMap[str, float]
     findings: _containers.RepeatedScalarFieldContainer[str]
     infeasible: _plan_pb2.Infeasible
     revisions: _common_pb2.Revisions
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, headline: _Optional[str] = ..., breakdown_ms: _Optional[_Mapping[str, float]] = ..., findings: _Optional[_Iterable[str]] = ..., infeasible: _Optional[_Union[_plan_pb2.Infeasible, _Mapping]] = ..., revisions: _Optional[_Union[_common_pb2.Revisions, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    key_order: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, headline: _Optional[str] = ..., breakdown_ms: _Optional[_Mapping[str, float]] = ..., findings: _Optional[_Iterable[str]] = ..., infeasible: _Optional[_Union[_plan_pb2.Infeasible, _Mapping]] = ..., revisions: _Optional[_Union[_common_pb2.Revisions, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., key_order: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RankOrder(_message.Message):
     __slots__ = ("operations",)
@@ -305,15 +307,17 @@ class RankOrder(_message.Message):
     def __init__(self, operations: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ForeignOrder(_message.Message):
-    __slots__ = ("ranks", "text")
+    __slots__ = ("ranks", "text", "name")
     RANKS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     ranks: _containers.RepeatedCompositeFieldContainer[RankOrder]
     text: str
-    def __init__(self, ranks: _Optional[_Iterable[_Union[RankOrder, _Mapping]]] = ..., text: _Optional[str] = ...) -> None: ...
+    name: str
+    def __init__(self, ranks: _Optional[_Iterable[_Union[RankOrder, _Mapping]]] = ..., text: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class SimulateScheduleRequest(_message.Message):
-    __slots__ = ("validate_only", "schedule", "plan", "order", "stage_count", "microbatch_count", "chunk_count", "group_size", "forward_ms", "backward_ms", "weight_gradient_ms", "communication_ms", "pair_ms", "reduction_ms", "optimizer_ms", "activation_limit", "freed_at_i", "sends", "aim", "model", "cluster", "training", "renderings", "text_width", "text_color", "text_slots", "limits", "expected", "request_id")
+    __slots__ = ("validate_only", "schedule", "plan", "order", "stage_count", "microbatch_count", "chunk_count", "group_size", "forward_ms", "backward_ms", "weight_gradient_ms", "communication_ms", "pair_ms", "reduction_ms", "optimizer_ms", "activation_limit", "freed_at_i", "sends", "aim", "model", "cluster", "training", "renderings", "text_width", "text_color", "text_slots", "limits", "expected", "request_id", "timeline_width", "compared_schedules")
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +347,8 @@ class SimulateScheduleRequest(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_SCHEDULES_FIELD_NUMBER: _ClassVar[int]
     validate_only: bool
     schedule: _common_pb2.Schedule
     plan: _plan_pb2.PlanSource
@@ -372,7 +378,9 @@ class SimulateScheduleRequest(_message.Message):
     limits: _common_pb2.Limits
     expected: _common_pb2.ExpectedRevisions
     request_id: str
-    def __init__(self, validate_only: _Optional[bool] = ..., schedule: _Optional[_Union[_common_pb2.Schedule, str]] = ..., plan: _Optional[_Union[_plan_pb2.PlanSource, _Mapping]] = ..., order: _Optional[_Union[ForeignOrder, _Mapping]] = ..., stage_count: _Optional[int] = ..., microbatch_count: _Optional[int] = ..., chunk_count: _Optional[int] = ..., group_size: _Optional[int] = ..., forward_ms: _Optional[_Iterable[float]] = ..., backward_ms: _Optional[_Iterable[float]] = ..., weight_gradient_ms: _Optional[_Iterable[float]] = ..., communication_ms: _Optional[_Iterable[float]] = ..., pair_ms: _Optional[float] = ..., reduction_ms: _Optional[_Iterable[float]] = ..., optimizer_ms: _Optional[_Iterable[float]] = ..., activation_limit: _Optional[_Iterable[float]] = ..., freed_at_i: _Optional[float] = ..., sends: _Optional[_Union[_common_pb2.Sends, str]] = ..., aim: _Optional[str] = ..., model: _Optional[_Union[_inputs_pb2.ModelSource, _Mapping]] = ..., cluster: _Optional[_Union[_inputs_pb2.ClusterSource, _Mapping]] = ..., training: _Optional[_Union[_inputs_pb2.Training, _Mapping]] = ..., renderings: _Optional[_Iterable[_Union[Rendering, str]]] = ..., text_width: _Optional[int] = ..., text_color: _Optional[bool] = ..., text_slots: _Optional[bool] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., expected: _Optional[_Union[_common_pb2.ExpectedRevisions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    timeline_width: int
+    compared_schedules: _containers.RepeatedScalarFieldContainer[_common_pb2.Schedule]
+    def __init__(self, validate_only: _Optional[bool] = ..., schedule: _Optional[_Union[_common_pb2.Schedule, str]] = ..., plan: _Optional[_Union[_plan_pb2.PlanSource, _Mapping]] = ..., order: _Optional[_Union[ForeignOrder, _Mapping]] = ..., stage_count: _Optional[int] = ..., microbatch_count: _Optional[int] = ..., chunk_count: _Optional[int] = ..., group_size: _Optional[int] = ..., forward_ms: _Optional[_Iterable[float]] = ..., backward_ms: _Optional[_Iterable[float]] = ..., weight_gradient_ms: _Optional[_Iterable[float]] = ..., communication_ms: _Optional[_Iterable[float]] = ..., pair_ms: _Optional[float] = ..., reduction_ms: _Optional[_Iterable[float]] = ..., optimizer_ms: _Optional[_Iterable[float]] = ..., activation_limit: _Optional[_Iterable[float]] = ..., freed_at_i: _Optional[float] = ..., sends: _Optional[_Union[_common_pb2.Sends, str]] = ..., aim: _Optional[str] = ..., model: _Optional[_Union[_inputs_pb2.ModelSource, _Mapping]] = ..., cluster: _Optional[_Union[_inputs_pb2.ClusterSource, _Mapping]] = ..., training: _Optional[_Union[_inputs_pb2.Training, _Mapping]] = ..., renderings: _Optional[_Iterable[_Union[Rendering, str]]] = ..., text_width: _Optional[int] = ..., text_color: _Optional[bool] = ..., text_slots: _Optional[bool] = ..., limits: _Optional[_Union[_common_pb2.Limits, _Mapping]] = ..., expected: _Optional[_Union[_common_pb2.ExpectedRevisions, _Mapping]] = ..., request_id: _Optional[str] = ..., timeline_width: _Optional[int] = ..., compared_schedules: _Optional[_Iterable[_Union[_common_pb2.Schedule, str]]] = ...) -> None: ...
 
 class RenderedText(_message.Message):
     __slots__ = ("rendering", "text")
@@ -383,7 +391,7 @@ class RenderedText(_message.Message):
     def __init__(self, rendering: _Optional[_Union[Rendering, str]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class SimulateScheduleResponse(_message.Message):
-    __slots__ = ("schedule", "stage_count", "microbatch_count", "chunk_count", "makespan_ms", "step_time_ms", "span_ms", "waiting_ms", "steady_period_ms", "bubble_fraction", "bubble_of_ideal", "span_bubble", "busy_ms", "in_flight", "weight_versions", "staleness", "peak_activation", "fits", "ranks_over_limit", "texts", "notes", "revisions", "warnings")
+    __slots__ = ("schedule", "stage_count", "microbatch_count", "chunk_count", "makespan_ms", "step_time_ms", "span_ms", "waiting_ms", "steady_period_ms", "bubble_fraction", "bubble_of_ideal", "span_bubble", "busy_ms", "in_flight", "weight_versions", "staleness", "peak_activation", "fits", "ranks_over_limit", "texts", "notes", "revisions", "warnings", "compared")
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     STAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MICROBATCH_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +415,7 @@ class SimulateScheduleResponse(_message.Message):
     NOTES_FIELD_NUMBER: _ClassVar[int]
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
     schedule: str
     stage_count: int
     microbatch_count: int
@@ -430,7 +439,8 @@ class SimulateScheduleResponse(_message.Message):
     notes: _containers.RepeatedScalarFieldContainer[str]
     revisions: _common_pb2.Revisions
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, schedule: _Optional[str] = ..., stage_count: _Optional[int] = ..., microbatch_count: _Optional[int] = ..., chunk_count: _Optional[int] = ..., makespan_ms: _Optional[float] = ..., step_time_ms: _Optional[float] = ..., span_ms: _Optional[float] = ..., waiting_ms: _Optional[float] = ..., steady_period_ms: _Optional[float] = ..., bubble_fraction: _Optional[float] = ..., bubble_of_ideal: _Optional[float] = ..., span_bubble: _Optional[float] = ..., busy_ms: _Optional[_Iterable[float]] = ..., in_flight: _Optional[_Iterable[int]] = ..., weight_versions: _Optional[_Iterable[int]] = ..., staleness: _Optional[_Iterable[int]] = ..., peak_activation: _Optional[_Iterable[float]] = ..., fits: _Optional[bool] = ..., ranks_over_limit: _Optional[_Iterable[int]] = ..., texts: _Optional[_Iterable[_Union[RenderedText, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., revisions: _Optional[_Union[_common_pb2.Revisions, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    compared: _containers.RepeatedCompositeFieldContainer[SimulateScheduleResponse]
+    def __init__(self, schedule: _Optional[str] = ..., stage_count: _Optional[int] = ..., microbatch_count: _Optional[int] = ..., chunk_count: _Optional[int] = ..., makespan_ms: _Optional[float] = ..., step_time_ms: _Optional[float] = ..., span_ms: _Optional[float] = ..., waiting_ms: _Optional[float] = ..., steady_period_ms: _Optional[float] = ..., bubble_fraction: _Optional[float] = ..., bubble_of_ideal: _Optional[float] = ..., span_bubble: _Optional[float] = ..., busy_ms: _Optional[_Iterable[float]] = ..., in_flight: _Optional[_Iterable[int]] = ..., weight_versions: _Optional[_Iterable[int]] = ..., staleness: _Optional[_Iterable[int]] = ..., peak_activation: _Optional[_Iterable[float]] = ..., fits: _Optional[bool] = ..., ranks_over_limit: _Optional[_Iterable[int]] = ..., texts: _Optional[_Iterable[_Union[RenderedText, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., revisions: _Optional[_Union[_common_pb2.Revisions, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., compared: _Optional[_Iterable[_Union[SimulateScheduleResponse, _Mapping]]] = ...) -> None: ...
 
 class BatchRange(_message.Message):
     __slots__ = ("min_global_batch_size", "max_global_batch_size")
@@ -644,22 +654,28 @@ class PutModelResponse(_message.Message):
     def __init__(self, content_hash: _Optional[str] = ..., layer_count: _Optional[int] = ..., model_revision: _Optional[str] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListCatalogRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "name")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    name: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class CatalogEntry(_message.Message):
-    __slots__ = ("kind", "name", "description")
+    __slots__ = ("kind", "name", "description", "text", "spec_json")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     kind: CatalogKind
     name: str
     description: str
-    def __init__(self, kind: _Optional[_Union[CatalogKind, str]] = ..., name: _Optional[str] = ..., description: _Optional[str] = ...) -> None: ...
+    text: str
+    spec_json: str
+    def __init__(self, kind: _Optional[_Union[CatalogKind, str]] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., text: _Optional[str] = ..., spec_json: _Optional[str] = ...) -> None: ...
 
 class ListCatalogResponse(_message.Message):
     __slots__ = ("entries", "next_page_token", "planner_version")
