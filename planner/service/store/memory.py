@@ -12,7 +12,7 @@ from planner.service.store.bounded import BoundedMapping
 from planner.service.store.errors import StoreFullError
 from planner.service.store.memory_operations import MemoryCaps, MemoryOperations
 from planner.service.store.paging import (
-    check_key,
+    check_keys,
     check_plan,
     checked_page_size,
     read_page_token,
@@ -94,10 +94,8 @@ class MemoryStore(MemoryOperations):
     ) -> BegunRequest:
         """See `PlanStore.begin_request`."""
         now, key = self._now(), (caller, method, request_id)
-        for what, value in zip(("caller", "method", "request_id"), key, strict=True):
-            check_key(what, value)
-        check_key("request_hash", request_hash)
-        check_key("owner", owner)
+        check_keys(caller=caller, method=method, request_id=request_id)
+        check_keys(request_hash=request_hash, owner=owner)
         held = self._requests.get(key)
         if held is not None and held.expires_at > now:
             if held.request_hash != request_hash:
@@ -159,7 +157,7 @@ class MemoryStore(MemoryOperations):
 
     async def put_model(self, content_hash: str, content: bytes, *, ttl_s: float) -> None:
         """See `PlanStore.put_model`."""
-        check_key("content_hash", content_hash)
+        check_keys(content_hash=content_hash)
         expires_at = self._now() + ttl_s
         held = self._models.get(content_hash)
         if held is not None:
@@ -176,6 +174,7 @@ class MemoryStore(MemoryOperations):
 
     async def get_model(self, content_hash: str, *, ttl_s: float) -> ModelRecord | None:
         """See `PlanStore.get_model`."""
+        check_keys(content_hash=content_hash)
         now = self._now()
         model = self._models.get(content_hash)
         if model is None or model.expires_at <= now:
@@ -215,6 +214,7 @@ class MemoryStore(MemoryOperations):
 
     async def get_plan(self, plan_id: str, *, caller: str | None) -> PlanRecord | None:
         """See `PlanStore.get_plan`."""
+        check_keys(plan_id=plan_id, caller=caller)
         now = self._now()
         if caller is None:
             found = [
@@ -241,6 +241,7 @@ class MemoryStore(MemoryOperations):
         full: bool = False,
     ) -> Page[PlanRecord]:
         """See `PlanStore.list_plans`."""
+        check_keys(caller=caller, model=model, cluster=cluster, status=status)
         now, size = self._now(), checked_page_size(page_size)
         filters = ("plans", caller, model, cluster, status)
         start = read_page_token(filters, page_token, 3)

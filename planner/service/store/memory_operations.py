@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from planner.errors import InputError
 from planner.service.store.errors import StoreFullError, StoreUnavailableError
 from planner.service.store.paging import (
-    check_key,
+    check_keys,
     checked_page_size,
     read_page_token,
     write_page_token,
@@ -68,13 +68,9 @@ class MemoryOperations:
     ) -> Creation:
         """See `PlanStore.create_operation`."""
         now = self._now()
-        check_key("caller", caller)
-        check_key("method", method)
-        check_key("request_hash", request_hash)
-        if owner is not None:
-            check_key("owner", owner)
+        check_keys(caller=caller, method=method, request_id=request_id)
+        check_keys(request_hash=request_hash, owner=owner)
         if request_id is not None:
-            check_key("request_id", request_id)
             known = self._by_request_id.get((caller, request_id))
             existing = None if known is None else self._find(known, now)
             if existing is None and known is not None:
@@ -105,6 +101,7 @@ class MemoryOperations:
 
     async def get_operation(self, name: str) -> OperationRecord | None:
         """See `PlanStore.get_operation`."""
+        check_keys(name=name)
         return self._find(name, self._now())
 
     async def list_operations(
@@ -116,6 +113,7 @@ class MemoryOperations:
         full: bool = True,
     ) -> Page[OperationRecord]:
         """See `PlanStore.list_operations`."""
+        check_keys(caller=caller)
         now, size, filters = self._now(), checked_page_size(page_size), ("operations", caller)
         start = read_page_token(filters, page_token, 2)
         found = heapq.nlargest(
@@ -145,6 +143,7 @@ class MemoryOperations:
 
     async def update_progress(self, name: str, *, owner: str, progress_bytes: bytes) -> bool:
         """See `PlanStore.update_progress`."""
+        check_keys(name=name, owner=owner)
         now = self._now()
         operation = self._running(name, owner)
         if operation is None:
@@ -170,6 +169,7 @@ class MemoryOperations:
         error_bytes: bytes = b"",
     ) -> bool:
         """See `PlanStore.finish_operation`."""
+        check_keys(name=name, owner=owner)
         if not state.finished:
             raise InputError("is no final state", value=state.value)
         now = self._now()
@@ -205,13 +205,14 @@ class MemoryOperations:
 
     async def delete_operation(self, name: str) -> bool:
         """See `PlanStore.delete_operation`."""
+        check_keys(name=name)
         alive = self._find(name, self._now()) is not None
         self._forget(name)
         return alive
 
     async def claim_operation(self, owner: str, *, lease_s: float) -> OperationRecord | None:
         """See `PlanStore.claim_operation`."""
-        check_key("owner", owner)
+        check_keys(owner=owner)
         now = self._now()
         for name in self._unfinished:
             operation = self._operations[name]

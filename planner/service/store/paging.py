@@ -13,7 +13,7 @@ from planner.errors import InputError
 from planner.service.store.records import NewPlan
 
 __all__ = [
-    "check_key",
+    "check_keys",
     "check_plan",
     "checked_page_size",
     "read_page_token",
@@ -26,15 +26,21 @@ MAX_KEY_BYTES = 800
 MAX_INTEGER = 2**63 - 1
 
 
-def check_key(what: str, value: str) -> None:
+def check_keys(**keys: str | None) -> None:
     """Refuse a key that some database could not hold or compare: the same in every store.
 
     Examples
     --------
-    >>> check_key("caller", "a" * 801)
+    >>> check_keys(caller="a" * 801)
     Traceback (most recent call last):
     planner.errors.InputError: caller has 801 bytes; expected at most 800
     """
+    for what, value in keys.items():
+        if value is not None:
+            _check_key(what, value)
+
+
+def _check_key(what: str, value: str) -> None:
     try:
         encoded = value.encode()
     except UnicodeEncodeError:
@@ -48,11 +54,8 @@ def check_key(what: str, value: str) -> None:
 def check_plan(plan: NewPlan) -> None:
     """Refuse a plan whose id, caller or labels cannot be stored."""
     labels = plan.labels
-    check_key("plan_id", plan.plan_id)
-    check_key("caller", plan.caller)
-    check_key("model", labels.model)
-    check_key("cluster", labels.cluster)
-    check_key("status", labels.status)
+    check_keys(plan_id=plan.plan_id, caller=plan.caller)
+    check_keys(model=labels.model, cluster=labels.cluster, status=labels.status)
     if not 0 <= labels.num_gpus <= MAX_INTEGER:
         raise InputError("num_gpus is out of range", value=labels.num_gpus)
     if labels.step_time_ms is not None and not math.isfinite(labels.step_time_ms):
@@ -108,7 +111,7 @@ def read_page_token(
     ):
         raise refusal
     for name in names:
-        check_key("page_token", name)
+        check_keys(page_token=name)
     return (instant, *names)
 
 
