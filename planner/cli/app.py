@@ -366,10 +366,12 @@ def schema(
 
 def _add_more_commands() -> None:
     from planner.cli.profile import profile_app
+    from planner.cli.serve import add_to as add_serve
     from planner.cli.simulate import simulate
 
     app.command()(simulate)
     app.add_typer(profile_app, name="profile")
+    add_serve(app)
 
 
 _add_more_commands()

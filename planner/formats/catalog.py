@@ -20,6 +20,7 @@ from planner.formats.text_files import read_text
 from planner.specs import Cluster, Device, Model, Precision
 
 __all__ = [
+    "catalog_folder",
     "CatalogEntry",
     "entry_text",
     "list_clusters",
@@ -47,7 +48,8 @@ class CatalogEntry(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _root() -> Path:
+def catalog_folder() -> Path:
+    """Where the shipped models, clusters and GPUs lie."""
     package = Path(planner.errors.__file__).resolve().parent
     for candidate in (package / "_data", package.parent / "profiles"):
         if (candidate / "models").is_dir():
@@ -58,7 +60,7 @@ def _root() -> Path:
 
 @lru_cache(maxsize=8)
 def _names(folder: str) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (_root() / folder).glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (catalog_folder() / folder).glob("*.yaml")))
 
 
 def _document(folder: str, name: str, what: str) -> tuple[dict[str, Any], str]:
@@ -71,7 +73,7 @@ def _document(folder: str, name: str, what: str) -> tuple[dict[str, Any], str]:
             fix=did_you_mean(name.lower(), names),
         )
     file = f"{name}.yaml"
-    text = read_text(_root() / folder / file, limit=MAX_DOCUMENT_BYTES)
+    text = read_text(catalog_folder() / folder / file, limit=MAX_DOCUMENT_BYTES)
     return parse_yaml(text, file=f"{folder}/{file}", kind=FileFormatError), f"{folder}/{file}"
 
 
@@ -95,12 +97,12 @@ def entry_text(name: str) -> str:
     """
     for folder in ("models", "clusters", "hardware"):
         if name in _names(folder):
-            return read_text(_root() / folder / f"{name}.yaml", limit=MAX_DOCUMENT_BYTES)
+            return read_text(catalog_folder() / folder / f"{name}.yaml", limit=MAX_DOCUMENT_BYTES)
     base, colon, _ = name.partition(":")
     if not colon or base not in _names("clusters"):
         raise NotInCatalogError("is no model, cluster or GPU in the catalog", value=name)
     nodes = load_cluster(name).nodes
-    text = read_text(_root() / "clusters" / f"{base}.yaml", limit=MAX_DOCUMENT_BYTES)
+    text = read_text(catalog_folder() / "clusters" / f"{base}.yaml", limit=MAX_DOCUMENT_BYTES)
     return re.sub(r"^nodes: \d+$", f"nodes: {nodes}", text, count=1, flags=re.MULTILINE)
 
 
@@ -141,7 +143,7 @@ def load_model(name: str, *, precision: Precision | None = None) -> Model:
         )
     from planner.formats.profile_csv import read_profile
 
-    path = _root() / "models" / str(document["profile"])
+    path = catalog_folder() / "models" / str(document["profile"])
     model, _warnings = read_profile(
         path, name=name, precision=Precision(own) if own is not None else Precision.BF16
     )

@@ -97,6 +97,13 @@ class FairQueue(Generic[T]):
         self._length -= 1
         return True
 
+    def clear(self) -> list[T]:
+        """Take out everything."""
+        items = [item for line in self._lines.values() for item in line.items]
+        self._lines.clear()
+        self._length = 0
+        return items
+
     def forget_idle(self) -> None:
         """Drop callers who wait for nothing and are not ahead of the others."""
         idle = [n for n, line in self._lines.items() if not line.items and line.used <= self._level]

@@ -40,6 +40,8 @@ class Task:
     """Its request message; models and plans by hash or id are in ``models`` and ``plans``."""
     wall_s: float
     """How long it may take from now."""
+    request_hash: str = ""
+    """Of the canonical request; the answer repeats it."""
     models: dict[str, bytes] = field(default_factory=dict)
     """Serialised ``ModelSource`` by content hash."""
     plans: dict[str, bytes] = field(default_factory=dict)

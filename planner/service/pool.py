@@ -71,6 +71,7 @@ class Job:
     solve_by: float
     """Instant by which the worker is to have stopped looking for better ones."""
     weight: float = 1.0
+    request_hash: str = ""
     models: dict[str, bytes] = field(default_factory=dict)
     plans: dict[str, bytes] = field(default_factory=dict)
     memory_bytes: int | None = None
@@ -215,6 +216,7 @@ class Pool:
             number=next(self._numbers),
             method=job.method,
             request=job.request,
+            request_hash=job.request_hash,
             wall_s=max(0.001, job.solve_by - began),
             models=job.models,
             plans=job.plans,
@@ -351,7 +353,11 @@ class Pool:
         return True
 
     def stop_all(self) -> None:
-        """Every running search is to return what it holds."""
+        """Every running search is to return what it holds; what waits is refused."""
+        for lane in self._lanes.values():
+            for waiting in lane.queue.clear():
+                if not waiting.granted.done():
+                    waiting.granted.set_exception(errors.draining())
         for worker in self._busy:
             worker.stop_question()
 
@@ -368,5 +374,3 @@ class Pool:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-

@@ -13,7 +13,7 @@ from planner.errors import ClusterError, NotInCatalogError
 from planner.formats import catalog
 from planner.specs import Layer, Precision, Tier
 
-ROOT = catalog._root()
+ROOT = catalog.catalog_folder()
 MODELS = [entry.name for entry in catalog.list_models()]
 CLUSTERS = [entry.name for entry in catalog.list_clusters()]
 DEVICES = [entry.name for entry in catalog.list_devices()]

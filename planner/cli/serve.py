@@ -1,0 +1,75 @@
+"""``planner serve``: every setting of the server is a flag."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["serve_command"]
+
+_HELP = {
+    "host": "Address to listen on, or unix:PATH.",
+    "port": "0 picks a free one.",
+    "metrics_port": "Prometheus text over HTTP at /metrics.",
+    "slots": "Searches at the same time, each in its own process; default: the cores.",
+    "quick_slots": "Processes for small questions alone.",
+    "store": "memory://, sqlite:///FILE or postgresql+psycopg://...",
+    "insecure": "Listen beyond loopback without TLS, or without asking who calls.",
+    "identities_file": "YAML of tokens and certificates with their roles.",
+    "log_format": "json or text.",
+}
+
+
+def serve_command(config: Path | None, **flags: Any) -> None:
+    """Run the gRPC service until SIGTERM; settings come from flags, PLANNER_* and --config."""
+    from planner.service.server import serve
+    from planner.service.settings import load_settings
+
+    asyncio.run(serve(load_settings(config, **flags)))
+
+
+def _flags() -> list[inspect.Parameter]:
+    """A keyword parameter for each setting, in their order."""
+    from planner.service.settings import ServiceSettings
+
+    found = [
+        inspect.Parameter(
+            "config",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[Path | None, typer.Option(help="A YAML file of settings.")],
+        )
+    ]
+    for name, field in ServiceSettings.model_fields.items():
+        switch = field.annotation is bool
+        flag = "--" + name.replace("_", "-")
+        names = [f"{flag}/--no-{flag[2:]}"] if switch else [flag]
+        default = field.get_default(call_default_factory=True)
+        option = typer.Option(*names, help=_HELP.get(name), metavar=None if switch else "VALUE",
+                              show_default="none" if default is None else str(default))  # fmt: skip
+        kind: Any = (bool | None) if switch else (str | None)
+        found.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[kind, option],
+            )
+        )
+    return found
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command; its flags are read from the settings."""
+
+    def serve(**given: Any) -> None:
+        serve_command(given.pop("config"), **given)
+
+    serve.__doc__ = serve_command.__doc__
+    serve.__signature__ = inspect.Signature(_flags())  # type: ignore[attr-defined]
+    serve.__annotations__ = {p.name: p.annotation for p in _flags()}
+    app.command("serve")(serve)

@@ -1,0 +1,104 @@
+"""``BatchComputeScalingCurves``: hundreds of jobs in one call, each with its own status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from planner.service import errors
+from planner.service.canonical import check_limits
+from planner.service.engine import Engine
+from planner.service.identity import Caller
+from planner.service.wire import field_of_bytes
+from planner.v1 import planner_service_pb2 as pb
+
+__all__ = ["batch_of_curves"]
+
+_IN_HAND_PER_SLOT = 3
+"""Jobs of one batch that wait for a slot or have one: enough that no slot is ever idle."""
+
+
+async def batch_of_curves(
+    engine: Engine, request: Any, caller: Caller, remaining_s: float | None
+) -> AsyncIterator[bytes]:
+    """Serialised responses, one a job, in order of completion.
+
+    Jobs that are not done by the deadline are answered with JOB_STATUS_DEADLINE.
+    """
+    settings = engine.settings
+    jobs = list(request.jobs)
+    if len(jobs) > settings.max_jobs:
+        raise errors.limit_exceeded("max_jobs", settings.max_jobs, len(jobs), "jobs")
+    check_limits(request, settings)
+    twice = [name for name, count in Counter(job.job_id for job in jobs).items() if count > 1]
+    if twice:
+        raise errors.invalid("jobs", f'job_id "{twice[0]}" is given twice')
+    loop = asyncio.get_running_loop()
+    answer_by, _ = engine.deadlines(loop.time(), remaining_s)
+    waiting = iter(jobs)
+    running: dict[asyncio.Task[bytes], Any] = {}
+    most = _IN_HAND_PER_SLOT * (settings.slots + 1)
+    try:
+        while True:
+            for job in waiting:
+                task = asyncio.create_task(_one(engine, request, job, caller, answer_by))
+                running[task] = job
+                if len(running) >= most:
+                    break
+            if not running:
+                return
+            done, _ = await asyncio.wait(
+                running,
+                timeout=max(0.0, answer_by - loop.time()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not done:
+                break
+            for task in done:
+                del running[task]
+                yield task.result()
+        for job in [*running.values(), *waiting]:
+            yield _response(job, pb.JOB_STATUS_DEADLINE)
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+
+async def _one(engine: Engine, request: Any, job: Any, caller: Caller, answer_by: float) -> bytes:
+    remaining_s = answer_by - asyncio.get_running_loop().time()
+    question = pb.ComputeScalingCurveRequest(
+        validate_only=request.validate_only,
+        question=job.question,
+        limits=request.limits,
+        expected=job.expected,
+    )
+    try:
+        asked = await engine.ask(
+            "ComputeScalingCurve", question, caller, remaining_s, counted=False
+        )
+    except errors.ServiceError as error:
+        status = pb.JOB_STATUS_FAILED
+        if error.reason in ("DEADLINE_PASSED", "DEADLINE_UNREACHABLE"):
+            return _response(job, pb.JOB_STATUS_DEADLINE)
+        if error.code.name in ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"):
+            status = pb.JOB_STATUS_INVALID
+        return _response(job, status, error)
+    head = pb.BatchComputeScalingCurvesResponse(job_id=job.job_id, status=pb.JOB_STATUS_DONE)
+    serialised: bytes = head.SerializeToString()
+    # Parts of one message may follow each other: the fields are merged when it is read.
+    return serialised + field_of_bytes(3, asked.response)
+
+
+def _response(job: Any, status: int, error: errors.ServiceError | None = None) -> bytes:
+    response = pb.BatchComputeScalingCurvesResponse(job_id=job.job_id, status=status)  # type: ignore[arg-type]
+    if error is not None:
+        response.error.code = error.code.value[0]
+        response.error.reason = error.reason
+        response.error.message = error.message
+        response.error.field = error.field
+    serialised: bytes = response.SerializeToString()
+    return serialised

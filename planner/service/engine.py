@@ -1,0 +1,357 @@
+"""From a question to its answer: what is kept, what is known already, and else a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from planner.service import errors
+from planner.service.cache import AnswerCache, CachedAnswer
+from planner.service.canonical import Needs, check_limits, needs_of, request_hash
+from planner.service.fair_queue import TokenBucket
+from planner.service.frames import Answer
+from planner.service.identity import Caller
+from planner.service.lanes import lane_of
+from planner.service.pool import Job, OutOfTimeError, Pool, PoolWatcher
+from planner.service.settings import ServiceSettings
+from planner.service.store import NewPlan, PlanLabels, PlanStore, RequestOutcome
+from planner.v1 import common_pb2, plan_pb2
+from planner.v1 import planner_service_pb2 as pb
+
+__all__ = ["Asked", "Engine", "Watcher"]
+
+_LEAST_S = 0.06
+"""An answer leaves at least 50 ms before the caller's deadline; the rest is the way out."""
+_SOLVER_STOPS_BEFORE_S = 0.15
+"""The solver is asked to stop so much before the answer has to leave, or a fifth of the time."""
+_KEPT_MODEL_BYTES = 64 << 20
+_POLL_S = 0.05
+
+_HASHED_AS = {"StreamPlan": "SolvePlan", "CreatePlan": "SolvePlan"}
+"""Methods whose questions have the same answers."""
+_UNKNOWN_WHEN_LATE = {
+    "SolvePlan": pb.SolvePlanResponse,
+    "StreamPlan": pb.SolvePlanResponse,
+    "PartitionStages": pb.PartitionStagesResponse,
+}
+"""Methods that answer ``unknown`` where the deadline comes first; others fail."""
+
+
+class Watcher(PoolWatcher, Protocol):
+    """Who is told what happens (the metrics)."""
+
+    def observe_solve(self, method: str, seconds: float) -> None:
+        """A worker was at a question for so long."""
+        ...
+
+    def terminated(self, reason: str, limit: str, gap: float | None) -> None:
+        """How a solve ended."""
+        ...
+
+    def cache(self, result: str) -> None:
+        """``hit`` or ``miss``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A response and how it came about."""
+
+    response: bytes
+    cached: bool = False
+    queue_s: float = 0.0
+    solve_s: float = 0.0
+
+
+class Engine:
+    """Answers questions for a server."""
+
+    def __init__(
+        self, settings: ServiceSettings, pool: Pool, store: PlanStore, watcher: Watcher
+    ) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.store = store
+        self.cache = AnswerCache(settings.cache_bytes)
+        self.replica = uuid.uuid4().hex[:12]
+        self.draining = False
+        self._watcher = watcher
+        self._buckets: dict[str, TokenBucket] = {}
+        self._models: OrderedDict[str, bytes] = OrderedDict()
+        self._model_bytes = 0
+
+    # --- one question -------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        method: str,
+        request: Message,
+        caller: Caller,
+        remaining_s: float | None,
+        *,
+        on_progress: Callable[[bytes], None] | None = None,
+        counted: bool = True,
+    ) -> Asked:
+        """Answer a request message.
+
+        Parameters
+        ----------
+        remaining_s
+            Until the caller's deadline; None: there is none.
+        on_progress
+            Gets messages on the way, serialised.
+        counted
+            Whether it counts against the caller's quota.
+
+        Raises
+        ------
+        ServiceError
+            What a caller is told instead of an answer.
+        """
+        if self.draining:
+            raise errors.draining(1.0)
+        if counted:
+            self._count(caller)
+        check_limits(request, self.settings)
+        key = self.key(method, request)
+        now = asyncio.get_running_loop().time()
+        request_id = getattr(request, "request_id", "")
+        if getattr(request, "validate_only", False):
+            return await self._solve(method, request, key, caller, now, remaining_s, None)
+        hit = self._from_cache(key, request)
+        if hit is not None and not request_id:
+            return Asked(hit.response, cached=True)
+        if not request_id:
+            return await self._solve(method, request, key, caller, now, remaining_s, on_progress)
+        async with self._once(method, request_id, key, caller, now, remaining_s) as slot:
+            if slot.known is None:
+                if hit is not None:
+                    asked = Asked(hit.response, cached=True)
+                else:
+                    asked = await self._solve(
+                        method, request, key, caller, now, remaining_s, on_progress
+                    )
+                slot.made = asked.response
+                return asked
+            return Asked(slot.known, cached=True)
+
+    def key(self, method: str, request: Message) -> str:
+        """What the answer to a request is kept under."""
+        versions = self.pool.versions
+        version = f"{versions.planner_version}+{versions.catalog_revision}" if versions else ""
+        return request_hash(_HASHED_AS.get(method, method), request, version)
+
+    def _from_cache(self, key: str, request: Any) -> CachedAnswer | None:
+        hit = self.cache.get(key)
+        if hit is None:
+            return None
+        expected = getattr(request, "expected", None)
+        if expected is not None:
+            actual = {
+                "model_revision": hit.revisions[0],
+                "calibration_revision": hit.revisions[1],
+                "planner_version": self.pool.versions.planner_version if self.pool.versions else "",
+            }
+            for name, value in actual.items():
+                wanted = getattr(expected, name)
+                if wanted and wanted != value:
+                    raise errors.revision_changed(name, wanted, value)
+        self._watcher.cache("hit")
+        return hit
+
+    def _count(self, caller: Caller) -> None:
+        rate = caller.rate_per_s or self.settings.caller_rate_per_s
+        if rate is None:
+            return
+        bucket = self._buckets.get(caller.name)
+        if bucket is None:
+            burst = caller.burst or self.settings.caller_burst
+            bucket = self._buckets[caller.name] = TokenBucket(rate, burst)
+        wait = bucket.take()
+        if wait:
+            raise errors.quota_exceeded(caller.name, wait)
+
+    async def _solve(
+        self,
+        method: str,
+        request: Any,
+        key: str,
+        caller: Caller,
+        now: float,
+        remaining_s: float | None,
+        on_progress: Callable[[bytes], None] | None,
+    ) -> Asked:
+        answer_by, solve_by = self.deadlines(now, remaining_s)
+        if remaining_s is not None and answer_by <= now:
+            raise errors.deadline_passed()
+        limits = getattr(request, "limits", None)
+        job = Job(
+            method=method,
+            request=request.SerializeToString(),
+            caller=caller.name,
+            lane=lane_of(method, request),
+            answer_by=answer_by,
+            solve_by=solve_by,
+            weight=caller.weight,
+            request_hash=key,
+            memory_bytes=(limits.memory_bytes or None) if limits is not None else None,
+            on_progress=on_progress,
+        )
+        self.pool.refuse_if_full(job)
+        needs = needs_of(request)
+        if needs.model_hashes or needs.plan_ids:
+            await self._fetch(needs, job)
+        self._watcher.cache("miss")
+        try:
+            answer = await self.pool.run(job)
+        except OutOfTimeError:
+            return Asked(self._late(method, key), queue_s=job.queued_s)
+        self._watcher.observe_solve(method, answer.solve_s)
+        if answer.reason:
+            self._watcher.terminated(answer.reason, answer.limit, answer.gap)
+        await self._keep(
+            answer, key, caller, cacheable=not getattr(request, "validate_only", False)
+        )
+        return Asked(answer.response, queue_s=job.queued_s, solve_s=answer.solve_s)
+
+    def deadlines(self, now: float, remaining_s: float | None) -> tuple[float, float]:
+        """By when the answer has to leave the worker, and by when the solver is to stop."""
+        settings = self.settings
+        if remaining_s is None:
+            remaining_s = settings.default_wall_time_s
+        remaining_s = min(remaining_s, settings.max_wall_time_s)
+        answer_by = (
+            now + remaining_s - max(_LEAST_S, min(settings.answer_margin_s, remaining_s / 5))
+        )
+        return answer_by, answer_by - min(_SOLVER_STOPS_BEFORE_S, remaining_s / 5)
+
+    def _late(self, method: str, key: str) -> bytes:
+        kind = _UNKNOWN_WHEN_LATE.get(method)
+        if kind is None:
+            raise errors.deadline_passed()
+        versions = self.pool.versions
+        response = kind(
+            plan=plan_pb2.Plan(status=plan_pb2.STATUS_UNKNOWN),
+            termination=common_pb2.Termination(
+                reason=common_pb2.TERMINATION_REASON_NO_SOLUTION_FOUND,
+                limit=common_pb2.TERMINATION_LIMIT_TIME,
+            ),
+            revisions=common_pb2.Revisions(
+                planner_version=versions.planner_version if versions else "", request_hash=key
+            ),
+        )
+        self._watcher.terminated(
+            "TERMINATION_REASON_NO_SOLUTION_FOUND", "TERMINATION_LIMIT_TIME", None
+        )
+        return response.SerializeToString(deterministic=True)
+
+    # --- what is kept -------------------------------------------------------------------------
+
+    async def _fetch(self, needs: Needs, job: Job) -> None:
+        for content_hash in needs.model_hashes:
+            job.models[content_hash] = await self.model_bytes(content_hash)
+        for plan_id in needs.plan_ids:
+            record = await self.store.get_plan(plan_id, caller=None)
+            if record is None:
+                raise errors.not_found("plan", plan_id)
+            job.plans[plan_id] = record.content
+
+    async def model_bytes(self, content_hash: str) -> bytes:
+        """A model that was sent before.
+
+        Raises
+        ------
+        ServiceError
+            MODEL_NOT_FOUND.
+        """
+        found = self._models.get(content_hash)
+        if found is not None:
+            self._models.move_to_end(content_hash)
+            return found
+        record = await self.store.get_model(content_hash, ttl_s=self.settings.model_ttl_s)
+        if record is None:
+            raise errors.model_not_found(content_hash)
+        self._models[content_hash] = record.content
+        self._model_bytes += len(record.content)
+        while self._model_bytes > _KEPT_MODEL_BYTES and len(self._models) > 1:
+            _, dropped = self._models.popitem(last=False)
+            self._model_bytes -= len(dropped)
+        return record.content
+
+    async def _keep(self, answer: Answer, key: str, caller: Caller, *, cacheable: bool) -> None:
+        if answer.plans:
+            plans = [
+                NewPlan(
+                    plan_id=name, caller=caller.name, content=content, labels=PlanLabels(**labels)
+                )
+                for name, content, labels in answer.plans
+            ]
+            await self.store.put_plans(plans, ttl_s=self.settings.plan_ttl_s)
+        if cacheable and answer.final:
+            self.cache.put(key, CachedAnswer(answer.response, answer.revisions))
+
+    # --- the same request once ----------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _once(
+        self,
+        method: str,
+        request_id: str,
+        key: str,
+        caller: Caller,
+        now: float,
+        remaining_s: float | None,
+    ) -> AsyncIterator[_Once]:
+        """The answer that this request id had, or the right to make it.
+
+        Of several calls with one id, one works and the others wait for its answer.
+        """
+        answer_by, _ = self.deadlines(now, remaining_s)
+        owner = f"{self.replica}/{uuid.uuid4().hex[:8]}"
+        names: dict[str, Any] = {
+            "caller": caller.name, "method": method, "request_id": request_id,
+        }  # fmt: skip
+        ttl_s = self.settings.request_ttl_s
+        while True:
+            begun = await self.store.begin_request(
+                **names,
+                request_hash=key,
+                owner=owner,
+                lease_s=max(1.0, answer_by - now) + self.settings.lease_s,
+                ttl_s=ttl_s,
+            )
+            if begun.outcome is RequestOutcome.CONFLICT:
+                raise errors.request_id_reused(request_id)
+            if begun.outcome is RequestOutcome.DONE:
+                yield _Once(begun.response_bytes)
+                return
+            if begun.outcome is RequestOutcome.FRESH:
+                break
+            if asyncio.get_running_loop().time() >= answer_by:
+                raise errors.deadline_passed()
+            await asyncio.sleep(_POLL_S)
+        slot = _Once(None)
+        try:
+            yield slot
+        finally:
+            if slot.made is None:
+                await asyncio.shield(self.store.abandon_request(**names, owner=owner))
+            else:
+                await asyncio.shield(
+                    self.store.finish_request(
+                        **names, owner=owner, response_bytes=slot.made, ttl_s=ttl_s
+                    )
+                )
+
+
+@dataclass
+class _Once:
+    known: bytes | None
+    made: bytes | None = None
