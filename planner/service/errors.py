@@ -46,6 +46,7 @@ __all__ = [
     "revision_changed",
     "to_status",
     "unauthenticated",
+    "unknown_method",
     "worker_crashed",
     "worker_hung",
     "worker_memory",
@@ -57,6 +58,7 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     # The request itself is wrong: sending it again cannot help. Reasons of
     # `planner.errors.InputError` are not listed: all of them are INVALID_ARGUMENT.
     "INVALID_ARGUMENT": _Code.INVALID_ARGUMENT,
+    "MALFORMED_REQUEST": _Code.INVALID_ARGUMENT,
     # A cap of the server that no state of it will lift. RESOURCE_EXHAUSTED would ask for a retry.
     "LIMIT_EXCEEDED": _Code.INVALID_ARGUMENT,
     # AIP-155 wants the first answer for the same request and is silent on another one under the
@@ -68,6 +70,7 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     "PLAN_NOT_FOUND": _Code.NOT_FOUND,
     "OPERATION_NOT_FOUND": _Code.NOT_FOUND,
     "NOT_FOUND": _Code.NOT_FOUND,
+    "UNKNOWN_METHOD": _Code.UNIMPLEMENTED,
     # The caller pinned what the server no longer has.
     "MODEL_REVISION_CHANGED": _Code.FAILED_PRECONDITION,
     "CALIBRATION_REVISION_CHANGED": _Code.FAILED_PRECONDITION,
@@ -85,7 +88,7 @@ CODES: Final[Mapping[str, grpc.StatusCode]] = {
     # Who calls.
     "MISSING_CREDENTIALS": _Code.UNAUTHENTICATED,
     "BAD_TOKEN": _Code.UNAUTHENTICATED,
-    "TOKEN_EXPIRED": _Code.UNAUTHENTICATED,
+    "CREDENTIALS_EXPIRED": _Code.UNAUTHENTICATED,
     "TOKEN_OVER_PLAINTEXT": _Code.UNAUTHENTICATED,
     "UNKNOWN_CERTIFICATE": _Code.UNAUTHENTICATED,
     "ROLE_TOO_LOW": _Code.PERMISSION_DENIED,
@@ -131,7 +134,7 @@ def invalid(field: str, description: str, reason: str = "INVALID_ARGUMENT") -> S
             CODES.get(reason, grpc.StatusCode.INVALID_ARGUMENT),
             reason,
             message,
-            ((field, description),),
+            ((field, description),) if field else (),
             metadata={"field": field, "description": description},
         )
     )
@@ -158,7 +161,7 @@ def from_input(error: InputError, field: str = "") -> ServiceError:
             grpc.StatusCode.INVALID_ARGUMENT,
             error.reason,
             f"{field}: {error}" if field else str(error),
-            ((field, str(error)),),
+            ((field, str(error)),) if field else (),
             metadata=metadata,
         )
     )
@@ -227,6 +230,11 @@ def not_found(what: str, name: str) -> ServiceError:
         what=what,
         name=name,
     )
+
+
+def unknown_method(method: str) -> ServiceError:
+    """A method that this server does not have."""
+    return _error("UNKNOWN_METHOD", f"this server has no method {method}", method=method)
 
 
 def model_not_found(content_hash: str) -> ServiceError:
