@@ -1,0 +1,223 @@
+"""The blocking client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+from google.longrunning import operations_pb2
+from grpc_health.v1 import health_pb2
+
+from planner.client import answers, calls
+from planner.client.channel import connection
+from planner.client.fields import Names, model_argument
+from planner.client.operations import RemoteOperation
+from planner.client.options import JudgeOptions, PartitionOptions, PlanOptions, SimulateOptions
+from planner.client.waiting import Caller
+from planner.plans import Plan
+from planner.specs import Cluster, Model, Schedule
+
+__all__ = ["PlannerClient"]
+
+
+class PlannerClient:
+    """A planner on another machine, with the library's questions and answers.
+
+    One client serves many threads; its one channel is opened at the first call.
+
+    Parameters
+    ----------
+    address
+        ``host:port``, ``unix:path``, or a name that gRPC resolves, as
+        ``dns:///planner.default.svc:50051``; ``https://`` in front asks for TLS.
+    token
+        Bearer token.
+    ca_file, certificate_file, key_file
+        PEM: who may have signed the server's certificate, and who we are.
+    max_message_bytes
+        Largest message either way; None: what the server takes.
+    timeout_s
+        Deadline of a call that sets none: queueing, solving and retries.
+    connect_timeout_s
+        How long the first call waits for a server that does not answer.
+
+    Raises
+    ------
+    InputError
+        An address or file that cannot be used.
+
+    Examples
+    --------
+    >>> with PlannerClient("localhost:50051") as planner:  # doctest: +SKIP
+    ...     answer = planner.solve_plan("llama3-8b", "dgx-h100:1", global_batch_size=64)
+    >>> answer.plan.layout.short()  # doctest: +SKIP
+    'dp4 x pp1 x tp2, m=2, M=8, 1f1b'
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        ca_file: str | Path | None = None,
+        certificate_file: str | Path | None = None,
+        key_file: str | Path | None = None,
+        max_message_bytes: int | None = None,
+        timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        found = connection(
+            address,
+            token=token,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            max_message_bytes=max_message_bytes,
+        )
+        self._caller = Caller(address, found, timeout_s, connect_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        self._caller.close()
+
+    # --- plans --------------------------------------------------------------------------------
+
+    def solve_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> answers.PlanAnswer:
+        """The best layout of a model on a cluster: ``planner.plan`` on the server.
+
+        Parameters
+        ----------
+        model, cluster
+            Specs, names of the server's catalog, or files, which are read here and sent.
+        options
+            :class:`planner.client.PlanOptions`.
+
+        Raises
+        ------
+        RemoteError
+            See :mod:`planner.client.errors`. "Nothing fits" is an answer.
+        """
+        return self._caller.run(calls.solve_plan(model, cluster, options))
+
+    def stream_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> Iterator[answers.PlanProgress | answers.PlanAnswer]:
+        """:meth:`solve_plan` with its progress on the way; the last item is the answer.
+
+        Leaving the iterator early cancels the search.
+        """
+        return self._caller.stream(calls.stream_plan(model, cluster, options))
+
+    def create_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> RemoteOperation:
+        """Start a plan that goes on when this call, or this client, has ended."""
+        call, names = calls.create_plan(model, cluster, options)
+        return RemoteOperation(self._caller, self._caller.run(call), names)
+
+    def partition_stages(
+        self,
+        model: Model | str,
+        stages: int,
+        microbatches: int = 1,
+        **options: Unpack[PartitionOptions],
+    ) -> answers.PlanAnswer:
+        """The best cut of a model into stages: ``planner.partition`` on the server."""
+        return self._caller.run(calls.partition_stages(model, stages, microbatches, options))
+
+    def evaluate_plan(
+        self, plan: Plan | str, **options: Unpack[JudgeOptions]
+    ) -> answers.EvaluateAnswer:
+        """Judge a plan (a plan, a plan file, or the id of a kept one): ``planner.evaluate``.
+
+        A model or cluster that the plan names by a file has to be given.
+        """
+        return self._caller.run(calls.evaluate_plan(plan, options))
+
+    def explain_plan(
+        self, plan: Plan | str, **options: Unpack[JudgeOptions]
+    ) -> answers.ExplainAnswer:
+        """What limits a plan, or why nothing fits: ``planner.explain`` on the server."""
+        return self._caller.run(calls.explain_plan(plan, options))
+
+    def simulate_schedule(
+        self, subject: Schedule | Plan | str | None = None, **options: Unpack[SimulateOptions]
+    ) -> answers.SimulationAnswer:
+        """One step of a schedule, a plan or an order, exactly: ``planner.simulate``."""
+        return self._caller.run(calls.simulate_schedule(subject, options))
+
+    # --- what the server keeps ----------------------------------------------------------------
+
+    def get_plan(self, plan_id: str) -> Plan:
+        """A plan that the server made and still keeps."""
+        return self._caller.run(calls.get_plan(plan_id))
+
+    def list_plans(
+        self, *, full: bool = False, page_size: int = 0
+    ) -> Iterator[answers.PlanSummary]:
+        """The caller's plans that the server keeps, page by page as they are asked for."""
+        token = ""
+        while True:
+            response = self._caller.run(calls.list_plans(page_size, token, full))
+            yield from map(answers.plan_summary, response.plans)
+            token = response.next_page_token
+            if not token:
+                return
+
+    def put_model(self, model: Model | str) -> str:
+        """Send a model once; the content hash that names it in later requests."""
+        return self._caller.run(calls.put_model(model_argument(model, Names())))
+
+    def catalog(self, name: str | None = None) -> tuple[answers.CatalogEntry, ...]:
+        """Models, clusters and devices of the server; or one of them with its text."""
+        found: list[answers.CatalogEntry] = []
+        token = ""
+        while True:
+            response = self._caller.run(calls.catalog(name, token))
+            found += map(answers.catalog_entry, response.entries)
+            token = response.next_page_token
+            if not token:
+                return tuple(found)
+
+    # --- operations ---------------------------------------------------------------------------
+
+    def operation(self, name: str) -> RemoteOperation:
+        """An operation by its name."""
+        request = operations_pb2.GetOperationRequest(name=name)
+        message = self._caller.unary(self._caller.operations.GetOperation, request)
+        return RemoteOperation(self._caller, message)
+
+    def operations(self, *, page_size: int = 0) -> Iterator[RemoteOperation]:
+        """The caller's operations, page by page as they are asked for."""
+        token = ""
+        while True:
+            request = operations_pb2.ListOperationsRequest(
+                name="operations", page_size=page_size, page_token=token
+            )
+            response = self._caller.unary(self._caller.operations.ListOperations, request)
+            for message in response.operations:
+                yield RemoteOperation(self._caller, message)
+            token = response.next_page_token
+            if not token:
+                return
+
+    def health(self, service: str = "", *, timeout_s: float = 5.0) -> str:
+        """``SERVING`` or ``NOT_SERVING``, of the whole server or of a service by its name."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        response = self._caller.unary(self._caller.health.Check, request, timeout_s)
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

@@ -1,0 +1,131 @@
+"""Calls through gRPC's blocking API: deadlines, retries, and errors of ours."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import grpc
+from google.longrunning import operations_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from planner.client.calls import Call
+from planner.client.channel import Connection, retry_delay_s
+from planner.client.errors import error_of_call, plain_error, unreachable
+from planner.v1 import planner_service_pb2_grpc
+
+__all__ = ["Caller"]
+
+R = TypeVar("R")
+
+
+class Caller:
+    """A channel and how it is used."""
+
+    def __init__(
+        self, address: str, connection: Connection, timeout_s: float, connect_timeout_s: float
+    ) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._metadata = connection.metadata
+        self._ready = False
+        self._lock = threading.Lock()
+        if connection.credentials is None:
+            self._channel = grpc.insecure_channel(connection.target, connection.options)
+        else:
+            self._channel = grpc.secure_channel(
+                connection.target, connection.credentials, connection.options
+            )
+        stub: Any = planner_service_pb2_grpc.PlannerServiceStub
+        self.planner = stub(self._channel)
+        self.operations = operations_pb2_grpc.OperationsStub(self._channel)
+        self.health = health_pb2_grpc.HealthStub(self._channel)
+
+    def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        self._channel.close()
+
+    def run(self, call: Call[R]) -> R:
+        """Make a call of the planner's service, and read its response."""
+        method = getattr(self.planner, call.method)
+        return call.read(self.unary(method, call.request, call.timeout_s))
+
+    def unary(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """The response of a method of any service; errors are ours."""
+        whole_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + whole_s
+        self._connect(deadline)
+        while True:
+            left_s = deadline - time.monotonic()
+            running = method.future(request, timeout=max(left_s, 0.0), metadata=self._metadata)
+            try:
+                return running.result()
+            except grpc.RpcError as failed:
+                self._wait_or_raise(failed, whole_s, deadline)
+            except BaseException:
+                # Ctrl-C ends the wait, and the server is not to go on for nobody.
+                running.cancel()
+                raise
+
+    def stream(self, call: Call[R]) -> Iterator[R]:
+        """The responses of a streaming method; leaving the iterator cancels the call."""
+        whole_s = self.timeout_s if call.timeout_s is None else call.timeout_s
+        deadline = time.monotonic() + whole_s
+        self._connect(deadline)
+        method = getattr(self.planner, call.method)
+        begun = False
+        while True:
+            left_s = deadline - time.monotonic()
+            running = method(call.request, timeout=max(left_s, 0.0), metadata=self._metadata)
+            try:
+                for response in running:
+                    begun = True
+                    yield call.read(response)
+                return
+            except grpc.RpcError as failed:
+                # What was seen once is not to be seen again.
+                self._wait_or_raise(failed, whole_s, 0.0 if begun else deadline)
+            finally:
+                running.cancel()
+
+    def _wait_or_raise(self, failed: Any, whole_s: float, deadline: float) -> None:
+        error = error_of_call(failed, self.address, whole_s)
+        delay_s = retry_delay_s(error, deadline - time.monotonic())
+        if delay_s is None:
+            raise error from None
+        time.sleep(delay_s)
+
+    def _connect(self, deadline: float) -> None:
+        """Wait for the first connection, so that a wrong address is known as one early.
+
+        Calls wait for a server that restarts as long as they may; one that was never there is
+        given ``connect_timeout_s``.
+        """
+        if self._ready:
+            return
+        with self._lock:
+            if self._ready:
+                return
+            within_s = min(self._connect_timeout_s, max(deadline - time.monotonic(), 0.0))
+            try:
+                grpc.channel_ready_future(self._channel).result(timeout=within_s)
+            except grpc.FutureTimeoutError:
+                text = unreachable(self.address, self._last_problem())
+                raise plain_error(grpc.StatusCode.UNAVAILABLE, text) from None
+            self._ready = True
+
+    def _last_problem(self) -> str:
+        """What a call that does not wait says of the connection."""
+        with suppress(Exception):
+            try:
+                self.health.Check(
+                    health_pb2.HealthCheckRequest(), timeout=1.0, wait_for_ready=False
+                )
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    return str(error.details())
+        return f"no connection within {self._connect_timeout_s:.3g} s"
