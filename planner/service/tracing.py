@@ -97,7 +97,6 @@ def open_tracing(otlp_endpoint: str | None, *, exporter: Any = None) -> Tracing:
         return NoTracing()
     try:
         from opentelemetry import trace
-        from opentelemetry.propagate import get_global_textmap  # noqa: F401 (is it whole?)
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
