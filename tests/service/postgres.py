@@ -77,7 +77,7 @@ class PostgresServer:
 
     def execute(self, *statements: str) -> list[tuple[object, ...]]:
         """Run statements behind the store's back; the rows of the last one."""
-        with self._connect() as connection:
+        with self.connect() as connection:
             for statement in statements:
                 cursor = connection.execute(statement)  # type: ignore[call-overload]
             return list(cursor.fetchall()) if cursor.description else []
@@ -110,7 +110,7 @@ class PostgresServer:
         end = time.monotonic() + _START_S
         while True:
             try:
-                self._connect().close()
+                self.connect().close()
             except psycopg.OperationalError as error:
                 if self._process.poll() is not None or time.monotonic() > end:
                     self.stop()
@@ -152,7 +152,8 @@ class PostgresServer:
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stdout}{done.stderr}")
 
-    def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
+    def connect(self) -> psycopg.Connection[tuple[object, ...]]:
+        """A connection behind the store's back."""
         return psycopg.connect(
             host=str(self._folder),
             port=self.port,

@@ -59,11 +59,14 @@ def open_store(
         raise InputError("is no kind of plan store", value=shown, expected=_EXPECTED)
     try:
         from planner.service.store.sql import open_sql_store
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("sqlalchemy", "psycopg"):
+
+        return open_sql_store(url, clock=clock)
+    except ImportError as error:
+        # Without a name: psycopg is there and finds no libpq, which psycopg[binary] brings.
+        package = (error.name or "psycopg[binary]").partition(".")[0]
+        if package not in ("sqlalchemy", "psycopg", "psycopg[binary]"):
             raise
         raise InputError(
-            f"a {scheme} plan store needs the package {error.name}",
+            f"a {scheme} plan store needs the package {package}",
             fix="pip install 'stageplan[store]'",
         ) from None
-    return open_sql_store(url, clock=clock)
