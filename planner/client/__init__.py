@@ -7,6 +7,8 @@ config that comes with the planner, a full server when it says that asking again
 
 from __future__ import annotations
 
+from planner.client.aio import AsyncPlannerClient
+from planner.client.aio_operations import AsyncRemoteOperation
 from planner.client.answers import (
     CatalogEntry,
     EvaluateAnswer,
@@ -44,6 +46,8 @@ from planner.client.sync import PlannerClient
 
 __all__ = [
     "AccessDeniedError",
+    "AsyncPlannerClient",
+    "AsyncRemoteOperation",
     "CallOptions",
     "CatalogEntry",
     "EvaluateAnswer",

@@ -17,22 +17,30 @@ class RequestError(InputError):
     """A field of a request that cannot be used.
 
     ``field`` is its path (``question.training.global_batch_size``), ``why`` the problem alone and
-    ``cause_reason`` the reason code of the library's error behind it, if any.
+    ``cause_reason`` the reason code of the library's error behind it, if any; ``cause`` is that
+    error itself, from whose parts a client makes it again.
     """
 
-    def __init__(self, field: str, why: str, cause_reason: str | None = None) -> None:
+    def __init__(
+        self,
+        field: str,
+        why: str,
+        cause_reason: str | None = None,
+        cause: InputError | None = None,
+    ) -> None:
         self.field = field
         self.why = why
         self.cause_reason = cause_reason
+        self.cause = cause
         super().__init__(why, file=field)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RequestError, (self.field, self.why, self.cause_reason))
+        return (RequestError, (self.field, self.why, self.cause_reason, self.cause))
 
     def inside(self, outer: str) -> RequestError:
         """The same error seen from the message that holds this field."""
         path = f"{outer}.{self.field}" if self.field else outer
-        return RequestError(path, self.why, self.cause_reason)
+        return RequestError(path, self.why, self.cause_reason, self.cause)
 
 
 @contextmanager
@@ -62,6 +70,6 @@ def at_field(name: str) -> Iterator[None]:
             expected=error.expected,
             fix=error.fix,
         )
-        raise RequestError(name, str(plain), error.reason) from None
+        raise RequestError(name, str(plain), error.reason, error) from None
     except ValidationError as error:
         raise RequestError(name, plain_problem(error)) from None

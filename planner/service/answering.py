@@ -444,20 +444,22 @@ def _located(error: InputError, method: str) -> InputError:
     """A library error with the field of the request that it is about, as well as that is known."""
     if isinstance(error, RequestError):
         inner, why, reason = error.field, error.why, error.cause_reason
+        cause = error.cause
     else:
         inner, why, reason = "", str(error), error.reason
+        cause = error
     in_question = method in ("SolvePlan", "StreamPlan", "CreatePlan")
     prefix = "question." if in_question else ""
     if inner and inner != "question":
-        return RequestError(inner, why, reason)
+        return RequestError(inner, why, reason, cause)
     option = _OPTION.match(why)
     if option is not None:
         name = option.group(1)
         field = f"training.{name}" if in_question else name
         if name in ("dp", "pp", "tp", "vpp", "microbatch_size") and in_question:
             field = f"training.pins.{name}"
-        return RequestError(prefix + field, why.removeprefix("option "), reason)
+        return RequestError(prefix + field, why.removeprefix("option "), reason, cause)
     for kind, field in _FIELD_OF_ERROR.items():
         if error.__class__ is kind or reason == kind.reason:
-            return RequestError(prefix + field if in_question else field, why, reason)
-    return RequestError(inner, why, reason)
+            return RequestError(prefix + field if in_question else field, why, reason, cause)
+    return RequestError(inner, why, reason, cause)

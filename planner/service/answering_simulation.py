@@ -131,7 +131,7 @@ def _at_its_field(error: InputError, kind: str) -> RequestError:
     field = _FIELD_OF_OPTION.get(name)
     if field is None and name in pb.SimulateScheduleRequest.DESCRIPTOR.fields_by_name:
         field = name
-    return RequestError(field or kind, str(error), error.reason)
+    return RequestError(field or kind, str(error), error.reason, error)
 
 
 def _fill(response: pb.SimulateScheduleResponse, found: Simulation) -> None:

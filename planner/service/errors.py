@@ -13,6 +13,7 @@ call at once would only lengthen it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import grpc
@@ -150,10 +151,11 @@ def from_input(error: InputError, field: str = "") -> ServiceError:
     """
     if isinstance(error, RequestError):
         path = f"{field}.{error.field}" if field and error.field else field or error.field
-        return invalid(path, error.why, error.cause_reason or "INVALID_ARGUMENT")
-    places = ("problem", "file", "line", "column", "key", "value", "expected", "fix")
-    said = {place: getattr(error, place) for place in places}
-    metadata = {place: str(value) for place, value in said.items() if value is not None}
+        found = invalid(path, error.why, error.cause_reason or "INVALID_ARGUMENT").failure
+        if error.cause is None:
+            return ServiceError(found)
+        return ServiceError(replace(found, metadata={**found.metadata, **_parts(error.cause)}))
+    metadata = _parts(error)
     if field:
         metadata["field"] = field
     return ServiceError(
@@ -165,6 +167,13 @@ def from_input(error: InputError, field: str = "") -> ServiceError:
             metadata=metadata,
         )
     )
+
+
+def _parts(error: InputError) -> dict[str, str]:
+    """What the library's error is made of: a client makes the same one again."""
+    places = ("problem", "file", "line", "column", "key", "value", "expected", "fix")
+    said = {place: getattr(error, place) for place in places}
+    return {place: str(value) for place, value in said.items() if value is not None}
 
 
 def from_exception(error: Exception) -> ServiceError:

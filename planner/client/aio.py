@@ -1,0 +1,194 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
+
+from google.longrunning import operations_pb2
+from grpc_health.v1 import health_pb2
+
+from planner.client import answers, calls
+from planner.client.aio_operations import AsyncRemoteOperation
+from planner.client.aio_waiting import AsyncCaller
+from planner.client.channel import connection
+from planner.client.fields import Names, model_argument
+from planner.client.options import JudgeOptions, PartitionOptions, PlanOptions, SimulateOptions
+from planner.plans import Plan
+from planner.specs import Cluster, Model, Schedule
+
+__all__ = ["AsyncPlannerClient"]
+
+
+class AsyncPlannerClient:
+    """:class:`planner.client.PlannerClient` with coroutines, for one event loop.
+
+    Parameters
+    ----------
+    address
+        As there, and so are the others.
+
+    Examples
+    --------
+    >>> async def ask():  # doctest: +SKIP
+    ...     async with AsyncPlannerClient("localhost:50051") as planner:
+    ...         return await planner.solve_plan(
+    ...             "llama3-8b", "dgx-h100:1", global_batch_size=64
+    ...         )
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        ca_file: str | Path | None = None,
+        certificate_file: str | Path | None = None,
+        key_file: str | Path | None = None,
+        max_message_bytes: int | None = None,
+        timeout_s: float = 60.0,
+        connect_timeout_s: float = 10.0,
+    ) -> None:
+        found = connection(
+            address,
+            token=token,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            max_message_bytes=max_message_bytes,
+        )
+        self._caller = AsyncCaller(address, found, timeout_s, connect_timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        await self._caller.close()
+
+    # --- plans --------------------------------------------------------------------------------
+
+    async def solve_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> answers.PlanAnswer:
+        """:meth:`PlannerClient.solve_plan`, awaited."""
+        return await self._caller.run(calls.solve_plan(model, cluster, options))
+
+    def stream_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> AsyncIterator[answers.PlanProgress | answers.PlanAnswer]:
+        """:meth:`solve_plan` with its progress on the way; the last item is the answer.
+
+        Leaving the iterator early cancels the search.
+        """
+        return self._caller.stream(calls.stream_plan(model, cluster, options))
+
+    async def create_plan(
+        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+    ) -> AsyncRemoteOperation:
+        """Start a plan that goes on when this call, or this client, has ended."""
+        call, names = calls.create_plan(model, cluster, options)
+        return AsyncRemoteOperation(self._caller, await self._caller.run(call), names)
+
+    async def partition_stages(
+        self,
+        model: Model | str,
+        stages: int,
+        microbatches: int = 1,
+        **options: Unpack[PartitionOptions],
+    ) -> answers.PlanAnswer:
+        """The best cut of a model into stages: ``planner.partition`` on the server."""
+        return await self._caller.run(calls.partition_stages(model, stages, microbatches, options))
+
+    async def evaluate_plan(
+        self, plan: Plan | str, **options: Unpack[JudgeOptions]
+    ) -> answers.EvaluateAnswer:
+        """Judge a plan (a plan, a plan file, or the id of a kept one): ``planner.evaluate``.
+
+        A model or cluster that the plan names by a file has to be given.
+        """
+        return await self._caller.run(calls.evaluate_plan(plan, options))
+
+    async def explain_plan(
+        self, plan: Plan | str, **options: Unpack[JudgeOptions]
+    ) -> answers.ExplainAnswer:
+        """What limits a plan, or why nothing fits: ``planner.explain`` on the server."""
+        return await self._caller.run(calls.explain_plan(plan, options))
+
+    async def simulate_schedule(
+        self, subject: Schedule | Plan | str | None = None, **options: Unpack[SimulateOptions]
+    ) -> answers.SimulationAnswer:
+        """One step of a schedule, a plan or an order, exactly: ``planner.simulate``."""
+        return await self._caller.run(calls.simulate_schedule(subject, options))
+
+    # --- what the server keeps ----------------------------------------------------------------
+
+    async def get_plan(self, plan_id: str) -> Plan:
+        """A plan that the server made and still keeps."""
+        return await self._caller.run(calls.get_plan(plan_id))
+
+    async def list_plans(
+        self, *, full: bool = False, page_size: int = 0
+    ) -> AsyncIterator[answers.PlanSummary]:
+        """The caller's plans that the server keeps, page by page as they are asked for."""
+        token = ""
+        while True:
+            response = await self._caller.run(calls.list_plans(page_size, token, full))
+            for message in response.plans:
+                yield answers.plan_summary(message)
+            token = response.next_page_token
+            if not token:
+                return
+
+    async def put_model(self, model: Model | str) -> str:
+        """Send a model once; the content hash that names it in later requests."""
+        return await self._caller.run(calls.put_model(model_argument(model, Names())))
+
+    async def catalog(self, name: str | None = None) -> tuple[answers.CatalogEntry, ...]:
+        """Models, clusters and devices of the server; or one of them with its text."""
+        found: list[answers.CatalogEntry] = []
+        token = ""
+        while True:
+            response = await self._caller.run(calls.catalog(name, token))
+            found += map(answers.catalog_entry, response.entries)
+            token = response.next_page_token
+            if not token:
+                return tuple(found)
+
+    # --- operations ---------------------------------------------------------------------------
+
+    async def operation(self, name: str) -> AsyncRemoteOperation:
+        """An operation by its name."""
+        request = operations_pb2.GetOperationRequest(name=name)
+        message = await self._caller.unary(self._caller.operations.GetOperation, request)
+        return AsyncRemoteOperation(self._caller, message)
+
+    async def operations(self, *, page_size: int = 0) -> AsyncIterator[AsyncRemoteOperation]:
+        """The caller's operations, page by page as they are asked for."""
+        token = ""
+        while True:
+            request = operations_pb2.ListOperationsRequest(
+                name="operations", page_size=page_size, page_token=token
+            )
+            response = await self._caller.unary(self._caller.operations.ListOperations, request)
+            for message in response.operations:
+                yield AsyncRemoteOperation(self._caller, message)
+            token = response.next_page_token
+            if not token:
+                return
+
+    async def health(self, service: str = "", *, timeout_s: float = 5.0) -> str:
+        """``SERVING`` or ``NOT_SERVING``, of the whole server or of a service by its name."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        response = await self._caller.unary(self._caller.health.Check, request, timeout_s)
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

@@ -1,0 +1,120 @@
+"""Calls through gRPC's asyncio API: as :mod:`planner.client.waiting`, without blocking."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.longrunning import operations_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from planner.client.calls import Call
+from planner.client.channel import Connection, retry_delay_s
+from planner.client.errors import error_of_call, plain_error, unreachable
+from planner.v1 import planner_service_pb2_grpc
+
+__all__ = ["AsyncCaller"]
+
+R = TypeVar("R")
+
+
+class AsyncCaller:
+    """A channel of the running event loop and how it is used."""
+
+    def __init__(
+        self, address: str, connection: Connection, timeout_s: float, connect_timeout_s: float
+    ) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._metadata = connection.metadata
+        self._ready = False
+        if connection.credentials is None:
+            channel = grpc.aio.insecure_channel(connection.target, connection.options)
+        else:
+            channel = grpc.aio.secure_channel(
+                connection.target, connection.credentials, connection.options
+            )
+        self._channel = channel
+        stub: Any = planner_service_pb2_grpc.PlannerServiceStub
+        self.planner = stub(channel)
+        self.operations = operations_pb2_grpc.OperationsStub(channel)
+        self.health: Any = health_pb2_grpc.HealthStub(channel)
+
+    async def close(self) -> None:
+        """Close the channel; calls in progress are cancelled."""
+        await self._channel.close(None)
+
+    async def run(self, call: Call[R]) -> R:
+        """Make a call of the planner's service, and read its response."""
+        method = getattr(self.planner, call.method)
+        return call.read(await self.unary(method, call.request, call.timeout_s))
+
+    async def unary(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        """The response of a method of any service; errors are ours."""
+        whole_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + whole_s
+        await self._connect(deadline)
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.0)
+            try:
+                return await method(request, timeout=left_s, metadata=self._metadata)
+            except grpc.aio.AioRpcError as failed:
+                await self._wait_or_raise(failed, whole_s, deadline)
+
+    async def stream(self, call: Call[R]) -> AsyncIterator[R]:
+        """The responses of a streaming method; leaving the iterator cancels the call."""
+        whole_s = self.timeout_s if call.timeout_s is None else call.timeout_s
+        deadline = time.monotonic() + whole_s
+        await self._connect(deadline)
+        method = getattr(self.planner, call.method)
+        begun = False
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.0)
+            running = method(call.request, timeout=left_s, metadata=self._metadata)
+            try:
+                async for response in running:
+                    begun = True
+                    yield call.read(response)
+                return
+            except grpc.aio.AioRpcError as failed:
+                # What was seen once is not to be seen again.
+                await self._wait_or_raise(failed, whole_s, 0.0 if begun else deadline)
+            finally:
+                running.cancel()
+
+    async def _wait_or_raise(self, failed: Any, whole_s: float, deadline: float) -> None:
+        error = error_of_call(failed, self.address, whole_s)
+        delay_s = retry_delay_s(error, deadline - time.monotonic())
+        if delay_s is None:
+            raise error from None
+        await asyncio.sleep(delay_s)
+
+    async def _connect(self, deadline: float) -> None:
+        """Wait for the first connection, so that a wrong address is known as one early."""
+        if self._ready:
+            return
+        within_s = min(self._connect_timeout_s, max(deadline - time.monotonic(), 0.0))
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), within_s)
+        except TimeoutError:
+            text = unreachable(self.address, await self._last_problem())
+            raise plain_error(grpc.StatusCode.UNAVAILABLE, text) from None
+        self._ready = True
+
+    async def _last_problem(self) -> str:
+        """What a call that does not wait says of the connection."""
+        with suppress(Exception):
+            try:
+                await self.health.Check(
+                    health_pb2.HealthCheckRequest(), timeout=1.0, wait_for_ready=False
+                )
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    return str(error.details())
+        return f"no connection within {self._connect_timeout_s:.3g} s"
