@@ -22,7 +22,7 @@ _SECRETS = (
     # Tokens that planner.service.identity makes.
     (re.compile(r"\bplt_[\w-]{8,}"), "plt_***"),
     # scheme://user:password@host
-    (re.compile(r"(://[^\s:/@]*:)[^\s/@]+@"), r"\1***@"),
+    (re.compile(r"(://[^\s:/@]*:)[^\s/]+@"), r"\1***@"),
     # password=..., "token": "..."
     (
         re.compile(

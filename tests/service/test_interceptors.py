@@ -419,13 +419,40 @@ def test_health_needs_nobody_and_is_quiet(level: int, identities: Identities) ->
 
 
 def test_unavailable_is_retried_by_a_client_that_has_a_retry_policy() -> None:
-    """Initial metadata before the status would have committed the call."""
+    """Initial metadata before the status would have committed the call to the first attempt."""
+    attempts = 0
 
-    async def test(at: Served) -> None:
-        _, call = await at.call("unary_unary", b"store")
-        assert tuple(await call.initial_metadata()) == ()
+    async def twice_unavailable(request: bytes, context: Any) -> bytes:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise StoreUnavailableError("for now")
+        return seen()
 
-    served(test)
+    policy = {
+        "maxAttempts": 4,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.02s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+
+    async def main() -> None:
+        server = grpc.aio.server(interceptors=[CallInterceptor(Identities(), ServiceMetrics())])
+        handler = grpc.unary_unary_rpc_method_handler(twice_unavailable)
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(S, {"SolvePlan": handler})]
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        options = (("grpc.service_config", config),)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+            await channel.unary_unary(f"/{S}/SolvePlan")(b"", timeout=10)
+        await server.stop(None)
+
+    asyncio.run(main())
+    assert attempts == 3
 
 
 def test_a_stop_does_not_wait_for_calls_that_failed() -> None:

@@ -90,6 +90,7 @@ def test_exceptions_are_there_and_masked(log_format: str) -> None:
         f"authorization: Bearer {SECRET}",
         f"metadata (('authorization', 'bearer {SECRET}'),)",
         f"sqlite://u:{SECRET}@host/x",
+        f"postgresql://me:p@{SECRET}@db/x",
         f"host=db password={SECRET} user=me",
         f'{{"token": "{SECRET}"}}',
         f"store=postgresql://db/plans?sslpassword={SECRET}&x=1",
