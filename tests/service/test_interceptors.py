@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from planner.errors import InputError
@@ -163,6 +164,7 @@ def served(
         }
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(S, own)])
         health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)
+        reflection.enable_server_reflection((S,), server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         lines: list[dict[str, Any]] = []
@@ -416,6 +418,27 @@ def test_health_needs_nobody_and_is_quiet(level: int, identities: Identities) ->
         assert any(line["message"] == "call ended" for line in at.lines) == (level < logging.INFO)
 
     served(test, identities, level)
+
+
+def test_reflection_is_for_those_who_may_read(identities: Identities) -> None:
+    async def test(at: Served) -> None:
+        stub = reflection_pb2_grpc.ServerReflectionStub(at.channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+
+        async def names(token: str) -> list[str]:
+            metadata = (("authorization", f"Bearer {token}"),)
+            async for answer in stub.ServerReflectionInfo(
+                iter([asked]), timeout=10, metadata=metadata
+            ):
+                return [service.name for service in answer.list_services_response.service]
+            raise AssertionError("no answer")
+
+        assert S in await names(READER)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await names("plt_nobody-nobody")
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    served(test, identities)
 
 
 def test_unavailable_is_retried_by_a_client_that_has_a_retry_policy() -> None:
