@@ -16,7 +16,7 @@ from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits
 from planner.specs import Cluster, Model, PartitionSetup, Precision, Training
 
-__all__ = ["InputWarning", "load_cluster", "load_model", "plan_question"]
+__all__ = ["InputWarning", "load_cluster", "load_model", "plan_question", "specs_of_plan"]
 
 
 class InputWarning(UserWarning):
@@ -96,12 +96,21 @@ def plan_question(
     return pricer, plan
 
 
-def _question_of(
-    subject: Plan,
-    model: Model | str | None,
-    cluster: Cluster | str | None,
-    training: Training | None,
-) -> tuple[Pricer, Layout | None]:
+def specs_of_plan(
+    subject: Plan, model: Model | str | None = None, cluster: Cluster | str | None = None
+) -> tuple[Model, Cluster | None]:
+    """The model and the cluster that a plan is about; a cut of times needs no cluster.
+
+    Parameters
+    ----------
+    model, cluster
+        Replace what the plan's ``inputs`` name.
+
+    Raises
+    ------
+    PlanFileError
+        The plan names no model, or one that has changed since.
+    """
     inputs = subject.inputs
     model_source = model or inputs.get("model") or subject.model
     if not model_source:
@@ -110,7 +119,17 @@ def _question_of(
     if isinstance(model_source, str) and model is None:
         model_spec = _as_it_was_read(model_spec, model_source, inputs)
     _same_model(model_spec, inputs, model)
-    cluster_spec = _cluster_of(subject, cluster)
+    return model_spec, _cluster_of(subject, cluster)
+
+
+def _question_of(
+    subject: Plan,
+    model: Model | str | None,
+    cluster: Cluster | str | None,
+    training: Training | None,
+) -> tuple[Pricer, Layout | None]:
+    inputs = subject.inputs
+    model_spec, cluster_spec = specs_of_plan(subject, model, cluster)
     if inputs.get("question") == "partition" and training is None:
         setup = stored_spec(PartitionSetup, inputs, "setup")
         return partition_question(model_spec, setup, cluster_spec)

@@ -25,7 +25,15 @@ from planner.errors import OrderError
 from planner.formats.text_files import read_stream, read_text
 from planner.operations import Order, order_from_lists
 
-__all__ = ["MOST_OPERATIONS", "MOST_RANKS", "OrderFile", "read_order", "write_torch_csv"]
+__all__ = [
+    "MOST_OPERATIONS",
+    "MOST_RANKS",
+    "OrderFile",
+    "parse_order",
+    "read_order",
+    "read_order_text",
+    "write_torch_csv",
+]
 
 I64 = NDArray[np.int64]
 
@@ -102,17 +110,30 @@ def read_order(source: str, *, stdin: TextIO | None = None) -> OrderFile:
         A cell that is no operation, an empty file or row, or JSON that holds no order; the
         message says where. Whether the order can be executed is not looked at here.
     """
-    name = source
+    return parse_order(*read_order_text(source, stdin=stdin))
+
+
+def read_order_text(source: str, *, stdin: TextIO | None = None) -> tuple[str, str]:
+    """The text of an order's file, and what errors are to call it.
+
+    Raises
+    ------
+    FileFormatError
+        No such file, or no text.
+    """
     if source == "-" and stdin is not None:
-        text, name = read_stream(stdin), "<stdin>"
-    else:
-        text = read_text(Path(source))
+        return read_stream(stdin), "<stdin>"
+    return read_text(Path(source)), source
+
+
+def parse_order(text: str, file: str) -> OrderFile:
+    """An order from the text of a file; as :func:`read_order`, which says what is raised."""
     if not text.strip():
-        raise OrderError("is empty", file=name, expected=_EXPECTED)
+        raise OrderError("is empty", file=file, expected=_EXPECTED)
     if text.lstrip()[0] in "[{":
-        return _from_cells(_json_ranks(text, name), None, name)
-    rows, lines = _csv_rows(text, name)
-    return _from_cells(rows, lines, name)
+        return _from_cells(_json_ranks(text, file), None, file)
+    rows, lines = _csv_rows(text, file)
+    return _from_cells(rows, lines, file)
 
 
 def write_torch_csv(order: Order) -> str:

@@ -296,7 +296,9 @@ def optimizer_of(number: int) -> str:
         raise RequestError("optimizer", f"{number} is no Optimizer") from None
 
 
-def schedules_of(numbers: Any, automatic: bool) -> tuple[Schedule, ...]:
+def schedules_of(
+    numbers: Any, automatic: bool, *, keep_doubles: bool = False
+) -> tuple[Schedule, ...]:
     """Schedules by number, and all synchronous ones where those are asked for."""
     found = []
     for index, number in enumerate(numbers):
@@ -304,7 +306,7 @@ def schedules_of(numbers: Any, automatic: bool) -> tuple[Schedule, ...]:
             found.append(_member(number, Schedule, "Schedule"))
     if automatic:
         found += [schedule for schedule in AUTOMATIC if schedule not in found]
-    return tuple(dict.fromkeys(found))
+    return tuple(found if keep_doubles else dict.fromkeys(found))
 
 
 def recompute_of(numbers: Any) -> tuple[Recompute, ...]:

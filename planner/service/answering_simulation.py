@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
 from planner.errors import InputError
-from planner.formats.torch_schedule import read_order, write_torch_csv
+from planner.formats.torch_schedule import parse_order
 from planner.messages.fields import RequestError, at_field
+from planner.messages.inputs import schedules_of
 from planner.service.sources import Sources
 from planner.specs import Schedule, Sends
+from planner.studies.comparison import compare_schedules
 from planner.studies.plan_simulation import simulate_plan
 from planner.studies.simulation import simulate
 from planner.studies.simulation_result import Simulation
+from planner.studies.simulation_texts import Look, SimulationTexts
+from planner.studies.simulation_times import TimeOptions
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
 
@@ -45,10 +48,19 @@ _FIELD_OF_OPTION = {option: field for field, option in _OPTION_OF_FIELD.items()}
 def simulate_schedule(sources: Sources, request: pb.SimulateScheduleRequest, work: Work) -> Message:
     """Simulate what the request names, and render it as it asks."""
     kind = request.WhichOneof("subject")
+    if request.compared_schedules:
+        if kind is not None:
+            raise RequestError("compared_schedules", f"is contradicted by {kind}")
+        kind = "compared_schedules"
     if kind is None:
         raise RequestError("subject", "is missing; expected a schedule, a plan or an order")
     try:
-        found = _of_plan(sources, request, work) if kind == "plan" else _of_order(request, kind)
+        if kind == "plan":
+            found = _of_plan(sources, request, work)
+        elif kind == "compared_schedules":
+            found = _compared(request)
+        else:
+            found = SimulationTexts([_of_order(request, kind)])
     except RequestError:
         raise
     except InputError as error:
@@ -56,7 +68,12 @@ def simulate_schedule(sources: Sources, request: pb.SimulateScheduleRequest, wor
     response = pb.SimulateScheduleResponse()
     if found is None or request.validate_only:
         return work.finish(response)
-    _fill(response, found)
+    if found.compared:
+        for one in found.found:
+            _fill(response.compared.add(), one)
+        response.notes.extend(found.notes)
+    else:
+        _fill(response, found.found[0])
     for rendering in request.renderings:
         text = response.texts.add(rendering=rendering)
         text.text = _rendered(found, rendering, request)
@@ -65,7 +82,7 @@ def simulate_schedule(sources: Sources, request: pb.SimulateScheduleRequest, wor
 
 def _of_plan(
     sources: Sources, request: pb.SimulateScheduleRequest, work: Work
-) -> Simulation | None:
+) -> SimulationTexts | None:
     with at_field("plan"):
         plan = sources.plan(request.plan, work.task.plans)
     overrides = sources.overrides(request, plan, work.task.models)
@@ -74,15 +91,16 @@ def _of_plan(
     if request.validate_only:
         return None
     with at_field("plan"):
-        return simulate_plan(
+        found = simulate_plan(
             plan,
             **overrides,
             activation_limit=_one_or_more(request.activation_limit),
             freed_at_i=request.freed_at_i,
         )
+    return SimulationTexts([found])
 
 
-def _of_order(request: pb.SimulateScheduleRequest, kind: str) -> Simulation:
+def _options(request: pb.SimulateScheduleRequest) -> dict[str, Any]:
     options: dict[str, Any] = {
         option: _one_or_more(getattr(request, field)) for field, option in _OPTION_OF_FIELD.items()
     }
@@ -91,10 +109,38 @@ def _of_order(request: pb.SimulateScheduleRequest, kind: str) -> Simulation:
         options["pair_ms"] = request.pair_ms
     if request.sends:
         options["sends"] = Sends[common_pb2.Sends.Name(request.sends).removeprefix("SENDS_")]
+    return options
+
+
+def _compared(request: pb.SimulateScheduleRequest) -> SimulationTexts:
+    options = _options(request)
+    names = [each.name for each in fields(TimeOptions)]
+    times = TimeOptions(**{name: options.pop(name) for name in names if name in options})
+    found, notes = compare_schedules(
+        schedules_of(request.compared_schedules, False, keep_doubles=True),
+        *_shape(request),
+        chunks=request.chunk_count or None,
+        group_size=request.group_size or None,
+        times=times,
+        aim="makespan" if request.aim == "makespan" else "span",
+        **options,
+    )
+    return SimulationTexts(found, compared=True, notes=notes)
+
+
+def _shape(request: pb.SimulateScheduleRequest) -> tuple[int, int]:
+    for field in ("stage_count", "microbatch_count"):
+        if not getattr(request, field):
+            raise RequestError(field, "is missing; expected a whole number >= 1")
+    return request.stage_count, request.microbatch_count
+
+
+def _of_order(request: pb.SimulateScheduleRequest, kind: str) -> Simulation:
+    options = _options(request)
     if kind == "order":
         with at_field("order"):
             if request.order.text:
-                order = read_order("-", stdin=io.StringIO(request.order.text))
+                order = parse_order(request.order.text, request.order.name or "<stdin>")
                 return simulate(order=order, **options)
             return simulate(
                 order=[list(rank.operations) for rank in request.order.ranks], **options
@@ -105,13 +151,11 @@ def _of_order(request: pb.SimulateScheduleRequest, kind: str) -> Simulation:
             schedule = Schedule[name]
         except (ValueError, KeyError):
             raise InputError("is no schedule", value=request.schedule) from None
-    for field in ("stage_count", "microbatch_count"):
-        if not getattr(request, field):
-            raise RequestError(field, "is missing; expected a whole number >= 1")
+    stages, microbatches = _shape(request)
     return simulate(
         schedule,
-        stages=request.stage_count,
-        microbatches=request.microbatch_count,
+        stages=stages,
+        microbatches=microbatches,
         chunks=request.chunk_count or None,
         group_size=request.group_size or None,
         aim=request.aim or "span",
@@ -165,50 +209,32 @@ def _fill(response: pb.SimulateScheduleResponse, found: Simulation) -> None:
     response.ranks_over_limit.extend(figures["over_limit"])
 
 
-def _rendered(found: Simulation, rendering: int, request: pb.SimulateScheduleRequest) -> str:
+def _rendered(found: SimulationTexts, rendering: int, request: pb.SimulateScheduleRequest) -> str:
     makers: dict[int, Callable[[], str]] = {
-        pb.RENDERING_SVG: lambda: _svg(found),
-        pb.RENDERING_CHROME_TRACE: lambda: _trace(found),
-        pb.RENDERING_TORCH_CSV: lambda: write_torch_csv(found.order),
-        pb.RENDERING_JSON: found.to_json,
-        pb.RENDERING_OPERATIONS_JSON: lambda: found.to_json(operations=True),
-        pb.RENDERING_TEXT: lambda: _text(found, request),
+        pb.RENDERING_SVG: found.svg,
+        pb.RENDERING_CHROME_TRACE: found.trace,
+        pb.RENDERING_TORCH_CSV: found.csv,
+        pb.RENDERING_JSON: lambda: found.json(False),
+        pb.RENDERING_OPERATIONS_JSON: lambda: found.json(True),
+        pb.RENDERING_TEXT: lambda: found.text(_look(request)),
     }
     maker = makers.get(rendering)
     if maker is None:
         raise RequestError("renderings", f"{rendering} is no Rendering")
+    if found.compared and rendering in (pb.RENDERING_CHROME_TRACE, pb.RENDERING_TORCH_CSV):
+        raise RequestError("renderings", "that text is of one schedule, not of a comparison")
     with at_field("renderings"):
         return maker()
 
 
-def _svg(found: Simulation) -> str:
-    from planner.report.timeline_svg import timeline_svg
-
-    return timeline_svg([found.picture()])
-
-
-def _trace(found: Simulation) -> str:
-    from planner.report.chrome_trace import chrome_trace
-
-    return json.dumps(chrome_trace(found.picture())) + "\n"
-
-
-def _text(found: Simulation, request: pb.SimulateScheduleRequest) -> str:
-    from rich.console import Console
-
-    from planner.studies.simulation_view import simulation_view
-
-    width = request.text_width or 132
-    if not 40 <= width <= _LARGEST_WIDTH:
-        raise RequestError("text_width", f"{width} is out of range; expected 40 to 1000")
-    color = request.text_color
-    system: Any = "standard" if color else None
-    console = Console(
-        highlight=False, width=width, file=io.StringIO(), color_system=system, force_terminal=color
+def _look(request: pb.SimulateScheduleRequest) -> Look:
+    widths = {"text_width": request.text_width, "timeline_width": request.timeline_width}
+    for field, width in widths.items():
+        if width and not 40 <= width <= _LARGEST_WIDTH:
+            raise RequestError(field, f"{width} is out of range; expected 40 to 1000")
+    return Look(
+        width=request.text_width or Look.width,
+        timeline_width=request.timeline_width or None,
+        slots=request.text_slots,
+        color=request.text_color,
     )
-    view = simulation_view(
-        found, width, timeline_width=width, slots=request.text_slots, color=color
-    )
-    with console.capture() as captured:
-        console.print(view, crop=False)
-    return "\n".join(line.rstrip() for line in captured.get().split("\n"))
