@@ -174,8 +174,8 @@ class Answering:
         """Answer a task; whatever goes wrong becomes a failure with a status."""
         began = time.monotonic()
         work = Work(task, stop, progress)
-        kind, method = self._methods[task.method]
         try:
+            kind, method = self._methods[task.method]
             with _input_warnings(work.warnings):
                 response = method(kind.FromString(task.request), work)
         except MemoryError:

@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = [
     "Answer",
+    "Begun",
     "Failed",
     "Progress",
     "Ready",
@@ -65,6 +66,13 @@ class Ready:
     pid: int
     planner_version: str
     catalog_revision: str
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A worker has taken a question: from now on its death is the question's concern."""
+
+    number: int
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,9 @@ class Front:
     async def create_plan(self, data: bytes, context: Context) -> bytes:
         """Start a plan that outlives the call."""
         request = parse(pb.CreatePlanRequest, data)
-        operation = await self._operations.create(request, current_caller.get())
+        operation = await self._operations.create(
+            request, current_caller.get(), context.time_remaining()
+        )
         serialised: bytes = operation.SerializeToString()
         return serialised
 

@@ -79,7 +79,9 @@ class Operations:
 
     # --- calls --------------------------------------------------------------------------------
 
-    async def create(self, request: Any, caller: Caller) -> operations_pb2.Operation:
+    async def create(
+        self, request: Any, caller: Caller, remaining_s: float | None
+    ) -> operations_pb2.Operation:
         """Put an operation into the store, and start it here."""
         engine = self._engine
         if engine.draining:
@@ -87,8 +89,8 @@ class Operations:
         check_limits(request, self._settings)
         check = pb.CreatePlanRequest()
         check.CopyFrom(request)
-        check.validate_only = True
-        asked = await engine.ask("CreatePlan", check, caller, None)
+        check.validate_only, check.request_id = True, ""
+        asked = await engine.ask("CreatePlan", check, caller, remaining_s)
         if request.validate_only:
             done = operations_pb2.Operation(done=True)
             done.response.type_url = _RESPONSE_TYPE

@@ -31,6 +31,10 @@ _STOP_AHEAD_S = 0.03
 """A worker that has not answered by itself is told to, so much before the answer has to leave."""
 
 
+_MOST_DEATHS = 2
+"""Workers that may die over one question: the first may have been chance."""
+
+
 class LaneName(StrEnum):
     """Where a question waits."""
 
@@ -164,22 +168,25 @@ class Pool:
             The caller went away; the slot is free again within ``soft_stop_s``.
         """
         began = self._now()
-        for last in (False, True):
-            worker = await self._slot(job, first=last)
+        deaths, again = 0, False
+        while True:
+            worker = await self._slot(job, first=again)
             job.queued_s = self._now() - began
-            if not last:
+            if not again:
                 self._watcher.observe_queue(job.lane, job.queued_s)
             try:
                 found = await self._ask(worker, job)
-            except WorkerDiedError:
-                if last:
+            except WorkerDiedError as error:
+                # One that was dying already when it was asked says nothing about the question.
+                deaths += error.begun
+                if deaths == _MOST_DEATHS:
                     raise errors.worker_crashed() from None
+                again = True
                 log.warning("%s is asked again: its worker ended", job.method)
                 continue
             if isinstance(found, Failed):
                 raise errors.ServiceError.from_bytes(found.error)
             return found
-        raise AssertionError("unreachable")
 
     async def _slot(self, job: Job, *, first: bool) -> WorkerProcess:
         """A worker for a job, when it is its turn."""
@@ -294,7 +301,8 @@ class Pool:
                 await worker.start()
                 ready = await worker.ready
             except (WorkerDiedError, OSError) as error:
-                log.error("a worker could not start: %s", error)
+                if not self._closing:
+                    log.error("a worker could not start: %s", error)
                 if worker in self._workers and worker.pid is None:
                     self._ended(worker)
                 return

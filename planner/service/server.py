@@ -176,7 +176,7 @@ class Server:
             await self._store.close()
         if self._metrics_server is not None:
             await asyncio.to_thread(self._metrics_server.stop)
-        self._tracing.close()
+        await asyncio.to_thread(self._tracing.close)
 
 
 async def serve(settings: ServiceSettings) -> None:

@@ -7,7 +7,9 @@ so that no worker outlives its server.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import logging
 import os
 import queue
 import resource
@@ -15,8 +17,10 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 
 from planner.service.frames import (
+    Begun,
     Failed,
     Progress,
     Ready,
@@ -28,7 +32,11 @@ from planner.service.frames import (
 
 __all__ = ["worker_main"]
 
+log = logging.getLogger(__name__)
+
 _PAGE = resource.getpagesize()
+_PR_SET_PDEATHSIG = 1
+"""Of ``prctl``: the signal to get when the parent dies (man 2 prctl)."""
 _ORPHANED = 3
 """Exit status of a worker whose server is gone."""
 
@@ -67,6 +75,7 @@ def worker_main(connection: socket.socket, niceness: int = 0) -> None:
     # The front decides when this process ends; a terminal's Ctrl-C goes to the whole group.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    _die_with_parent()
     os.chdir("/")  # names in requests are never files, wherever the server was started
     if niceness:
         os.nice(niceness)
@@ -82,6 +91,7 @@ def worker_main(connection: socket.socket, niceness: int = 0) -> None:
     send_frame(connection, Ready(os.getpid(), *answering.versions()))
     while True:
         task = inbox.tasks.get()
+        send_frame(connection, Begun(task.number))
         send_frame(connection, _answer(answering, task, inbox))
 
 
@@ -106,8 +116,19 @@ def _answer(answering: object, task: Task, inbox: _Inbox) -> object:
         _limit_memory(None)
         error = worker_memory(task.memory_bytes or 0).to_bytes()
         return Failed(task.number, error, memory=True, solve_s=time.monotonic() - began)
+    except Exception:
+        from planner.service.errors import internal
+
+        log.exception("%s failed in its worker", task.method)
+        return Failed(task.number, internal().to_bytes(), solve_s=time.monotonic() - began)
     finally:
         _limit_memory(None)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process with the front, even if it is stopped or stuck."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _limit_memory(extra_bytes: int | None) -> None:

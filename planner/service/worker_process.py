@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from planner.service.frames import (
     Answer,
+    Begun,
     Failed,
     Progress,
     Ready,
@@ -33,10 +34,11 @@ _names = itertools.count(1)
 
 
 class WorkerDiedError(Exception):
-    """The worker ended while it was at a question."""
+    """The worker ended while it was at a question, or before it had ``begun`` with it."""
 
-    def __init__(self, exit_code: int | None) -> None:
+    def __init__(self, exit_code: int | None, begun: bool = False) -> None:
         self.exit_code = exit_code
+        self.begun = begun
         super().__init__(f"exit code {exit_code}")
 
 
@@ -55,6 +57,7 @@ class WorkerProcess:
         """Why the front killed it, if it did."""
         self._on_exit = on_exit
         self._current: tuple[int, asyncio.Future[Answer | Failed]] | None = None
+        self._begun = False
         self._on_progress: Callable[[bytes], None] | None = None
         self._process: multiprocessing.process.BaseProcess | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -95,10 +98,12 @@ class WorkerProcess:
         """Send a question; the future ends in its answer or in :class:`WorkerDiedError`."""
         assert self._current is None, f"{self.name} is busy"
         future: asyncio.Future[Answer | Failed] = asyncio.get_running_loop().create_future()
+        # Seen, also where nobody waits for it any more.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         if not self.alive:
             future.set_exception(WorkerDiedError(None))
             return future
-        self._current = (task.number, future)
+        self._current, self._begun = (task.number, future), False
         self._on_progress = on_progress
         self._send(task)
         return future
@@ -145,6 +150,9 @@ class WorkerProcess:
         number = getattr(item, "number", None)
         if self._current is None or self._current[0] != number:
             return  # of a question nobody waits for any more
+        if isinstance(item, Begun):
+            self._begun = True
+            return
         if isinstance(item, Progress):
             if self._on_progress is not None:
                 self._on_progress(item.message)
@@ -172,7 +180,7 @@ class WorkerProcess:
         if not self.told_to_die:
             how = signal.Signals(-code).name if code is not None and code < 0 else f"status {code}"
             log.warning("%s (pid %s) ended by itself: %s", self.name, process.pid, how)
-        error = WorkerDiedError(code)
+        error = WorkerDiedError(code, self._begun)
         if self._current is not None and not self._current[1].done():
             self._current[1].set_exception(error)
         self._current = None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class ServerProcess:
         self.began = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "planner", "serve", "--port", "0", *flags],
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **(environment or {})},
@@ -36,7 +36,8 @@ class ServerProcess:
         self.log: list[dict[str, Any]] = []
         self.other_lines: list[str] = []
         self._serving = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         deadline = time.monotonic() + _START_S
         while not self._serving.wait(0.05):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -45,7 +46,11 @@ class ServerProcess:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
+        with self.process.stderr as lines:
+            self._note(lines)
+
+    def _note(self, lines: Iterable[str]) -> None:
+        for line in lines:
             try:
                 entry = json.loads(line)
             except ValueError:
@@ -81,10 +86,13 @@ class ServerProcess:
         """SIGKILL."""
         self.process.kill()
         self.process.wait()
+        self._reader.join(5.0)
 
     def wait(self, timeout_s: float = 30.0) -> int:
         """Exit status."""
-        return self.process.wait(timeout_s)
+        status = self.process.wait(timeout_s)
+        self._reader.join(5.0)
+        return status
 
     def channel(self, **options: Any) -> grpc.Channel:
         """A channel to it."""
