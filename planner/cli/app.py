@@ -19,6 +19,11 @@ from planner.cli.options import (
     PrecisionOption,
     RecomputeOption,
     SendsOption,
+    ServerCaOption,
+    ServerCertificateOption,
+    ServerKeyOption,
+    ServerOption,
+    ServerTokenOption,
     TimeLimitOption,
     VppOption,
     WorkLimitOption,
@@ -58,6 +63,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
+    server: ServerOption = None,
+    server_token_file: ServerTokenOption = None,
+    server_ca: ServerCaOption = None,
+    server_certificate: ServerCertificateOption = None,
+    server_key: ServerKeyOption = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -65,7 +76,23 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    from planner.cli.backend import use_backend
+
+    use_backend(None)
+    if server is None:
+        return
+    from planner.cli.remote import RemoteBackend
+
+    use_backend(
+        RemoteBackend(
+            server,
+            token_file=server_token_file,
+            ca_file=server_ca,
+            certificate_file=server_certificate,
+            key_file=server_key,
+            on_close=context.call_on_close,
+        )
+    )
 
 
 @app.command()
@@ -154,6 +181,7 @@ def plan(
 ) -> None:
     """Find the best layout of a model on a cluster, and prove it."""
     from planner import api
+    from planner.cli.backend import backend
     from planner.cli.output import check_output, finish, naming, read_model_argument, shown_name
     from planner.cli.progress import Progress
     from planner.errors import InputError
@@ -181,7 +209,7 @@ def plan(
     if precision is not None:
         options["precision"] = precision
     with naming(model), Progress("searching layouts") as progress:
-        answer = api.plan(
+        answer = backend().plan(
             model_spec,
             cluster_spec.model_copy(update=changes) if changes else cluster_spec,
             global_batch_size=global_batch,
@@ -256,7 +284,7 @@ def partition(
     output: OutputOption = None,
 ) -> None:
     """Cut a model into pipeline stages with the smallest bottleneck or step time."""
-    from planner import api
+    from planner.cli.backend import backend
     from planner.cli.output import check_output, finish, naming, read_model_argument, shown_name
     from planner.cli.progress import Progress
 
@@ -265,7 +293,7 @@ def partition(
     modes = parse_recompute(recompute)
     options: dict[str, Any] = {} if modes is None else {"recompute": modes}
     with naming(profile), Progress("cutting into stages"):
-        answer = api.partition(
+        answer = backend().partition(
             model,
             stages,
             microbatches,

@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 from typing import Literal
 
+from planner.cli.backend import backend
 from planner.cli.options import Format
 from planner.cli.output import emit_text, print_view
-from planner.errors import InputError
+from planner.errors import InputError, NotInCatalogError
 
 __all__ = ["catalog_command", "schema_command"]
 
 
 def catalog_command(name: str | None, format: Format) -> None:
     """List the catalog, or show one entry with the sources of its figures."""
-    from planner.formats import catalog
-
     if name is not None:
         _show(name, format)
         return
-    sections = {
-        "models": catalog.list_models(),
-        "clusters": catalog.list_clusters(),
-        "devices": catalog.list_devices(),
-    }
+    sections = backend().catalog()
     if format is Format.JSON:
         document = {kind: [entry._asdict() for entry in rows] for kind, rows in sections.items()}
         emit_text(json.dumps(document, indent=2) + "\n")
@@ -41,40 +36,20 @@ def catalog_command(name: str | None, format: Format) -> None:
 
 
 def _show(name: str, format: Format) -> None:
-    from planner.errors import NotInCatalogError
-    from planner.formats import catalog
-
-    if format is not Format.JSON:
-        try:
-            emit_text(catalog.entry_text(name))
-        except NotInCatalogError:
-            raise _unknown(name) from None
-        return
-    spec: object
     try:
-        spec = catalog.load_model(name)
+        if format is Format.JSON:
+            emit_text(backend().catalog_json(name) + "\n")
+        else:
+            emit_text(backend().catalog_text(name))
     except NotInCatalogError:
-        try:
-            spec = catalog.load_cluster(name)
-        except InputError:
-            try:
-                spec = catalog.load_device(name)
-            except InputError:
-                raise _unknown(name) from None
-    from pydantic import BaseModel
-
-    assert isinstance(spec, BaseModel)
-    emit_text(spec.model_dump_json(indent=2) + "\n")
+        raise _unknown(name) from None
 
 
 def _unknown(name: str) -> InputError:
     from difflib import get_close_matches
 
-    from planner.errors import NotInCatalogError
-    from planner.formats import catalog
-
-    listed = (catalog.list_models(), catalog.list_clusters(), catalog.list_devices())
-    near = get_close_matches(name.lower(), [e.name for rows in listed for e in rows], n=3)
+    names = [entry.name for rows in backend().catalog().values() for entry in rows]
+    near = get_close_matches(name.lower(), names, n=3)
     return NotInCatalogError(
         "is no model, cluster or GPU in the catalog",
         value=name,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from planner.cli.backend import backend
 from planner.cli.options import Format
 from planner.cli.output import (
     check_output,
@@ -127,13 +128,11 @@ def evaluate_command(
     output: str | None,
 ) -> None:
     """Judge a plan file; exit status 3 where it does not fit, 2 where it says what is not so."""
-    from planner import api
-
     check_output(output, inputs=(source, model, cluster))
     plan = read_subject(source, model, global_batch)
     with naming_plan(source, plan, model, cluster):
         training = training_of(plan, model, global_batch, seq_len)
-        verification = api.evaluate(plan, model=model, cluster=cluster, training=training)
+        verification = backend().evaluate(plan, model=model, cluster=cluster, training=training)
     violations = verification.violations
     document = {
         "ok": verification.ok,
@@ -189,12 +188,10 @@ def explain_command(
     format: Format,
 ) -> None:
     """Explain a plan file."""
-    from planner import api
-
     plan = read_subject(source, model, global_batch)
     with naming_plan(source, plan, model, cluster):
         training = training_of(plan, model, global_batch, seq_len)
-        explanation = api.explain(plan, model=model, cluster=cluster, training=training)
+        explanation = backend().explain(plan, model=model, cluster=cluster, training=training)
     if format is Format.JSON:
         emit_text(explanation.model_dump_json(indent=2) + "\n")
         return

@@ -69,6 +69,46 @@ RecomputeOption = Annotated[
 ]
 SendsOption = Annotated[Sends, typer.Option(help="Do pipeline sends run beside compute?")]
 
+
+def _server_option(name: str, variable: str, help: str, metavar: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(
+        name, envvar=variable, show_envvar=True, metavar=metavar, help=help
+    )
+    return option
+
+
+ServerOption = Annotated[
+    str | None,
+    _server_option(
+        "--server",
+        "PLANNER_SERVER",
+        "Let a planner server compute: host:port (https:// in front: TLS). Files are read here.",
+        "ADDRESS",
+    ),
+]
+ServerTokenOption = Annotated[
+    str | None,
+    _server_option(
+        "--server-token-file", "PLANNER_SERVER_TOKEN_FILE", "File of a bearer token.", "FILE"
+    ),
+]
+ServerCaOption = Annotated[
+    str | None,
+    _server_option(
+        "--server-ca", "PLANNER_SERVER_CA", "PEM of who signed the server's certificate.", "FILE"
+    ),
+]
+ServerCertificateOption = Annotated[
+    str | None,
+    _server_option(
+        "--server-certificate", "PLANNER_SERVER_CERTIFICATE", "PEM of who we are.", "FILE"
+    ),
+]
+ServerKeyOption = Annotated[
+    str | None,
+    _server_option("--server-key", "PLANNER_SERVER_KEY", "PEM of the certificate's key.", "FILE"),
+]
+
 EVERY_LAUNCHER = "1f1b,gpipe"
 """The schedules that are chosen from where nobody names any: every launcher runs them."""
 

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_output",
+    "emit_shown",
     "emit_text",
     "finish",
+    "line_width",
     "naming",
     "print_view",
     "read_model_argument",
@@ -124,28 +126,36 @@ def print_view(view: RenderableType | Callable[[int], RenderableType]) -> None:
     with console.capture() as captured:
         console.print(view(console.width) if callable(view) else view, crop=False)
     lines = captured.get().split("\n")
-    _emit("\n".join(line.rstrip() for line in lines))
+    emit_shown("\n".join(line.rstrip() for line in lines))
 
 
-def emit_text(text: str) -> None:
-    """Print JSON, YAML or CSV as UTF-8, whatever the locale."""
-    raw = getattr(sys.stdout, "buffer", None)
-    if raw is None:
-        _emit(text)
-        return
-    with _reader_may_leave():
-        sys.stdout.flush()
-        raw.write(text.encode())
-        raw.flush()
+def line_width() -> int:
+    """Characters of a line of standard output."""
+    from rich.console import Console
+
+    return Console(width=_width()).width
 
 
-def _emit(text: str) -> None:
+def emit_shown(text: str) -> None:
+    """Print text for people, in the terminal's encoding."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     # A name that the terminal cannot show is no reason to fail.
     shown = text.encode(encoding, "replace").decode(encoding)
     with _reader_may_leave():
         sys.stdout.write(shown)
         sys.stdout.flush()
+
+
+def emit_text(text: str) -> None:
+    """Print JSON, YAML or CSV as UTF-8, whatever the locale."""
+    raw = getattr(sys.stdout, "buffer", None)
+    if raw is None:
+        emit_shown(text)
+        return
+    with _reader_may_leave():
+        sys.stdout.flush()
+        raw.write(text.encode())
+        raw.flush()
 
 
 @contextmanager

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from planner.cli.backend import (
+    OrderText,
+    Shown,
+    Simulated,
+    SimulationQuestion,
+    TextKind,
+    backend,
+)
 from planner.cli.options import MOST_SAMPLES, Format, FormatOption
+from planner.cli.output import emit_text
+from planner.cli.progress import Progress
 from planner.errors import InputError
 from planner.specs import Schedule, Sends
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from planner.studies.simulation_result import Simulation
 
 __all__ = ["simulate"]
 
@@ -198,89 +202,57 @@ def simulate(
     if order is not None:
         fixed = {**shape, "aim": aim}
         _refuse(fixed, "is contradicted by an order, which says it itself")
+    wanted = _wanted(files, operations, format)
+    shown = Shown(slots=slots, timeline_width=width)
     with _flags_named():
         limit = _numbers("activation_limit", activation_limit)
         share = 0.0 if freed_at_i is None else freed_at_i
         if plan is not None:
-            answer = _of_plan(plan, format, limit, share, model, cluster, global_batch, seq_len)
+            answer = _of_plan(
+                plan, format, limit, share, model, cluster, global_batch, seq_len, wanted, shown
+            )
         else:
             numbers = {name: _numbers(name, text) for name, text in times.items()}
-            options = TimeOptions(**numbers)  # type: ignore[arg-type]
-            answer = _of_schedules(
-                (schedule, order, compare),
-                shape,
-                {
-                    "times": options, "activation_limit": limit, "freed_at_i": share,
-                    "sends": sends or Sends.OVERLAPPED,
-                },
-                aim,
-            )  # fmt: skip
-    made: dict[str, Callable[[], str]] = {
-        "--svg": answer.svg,
-        "--trace": answer.trace,
-        "--csv": answer.csv,
-        "--output": lambda: answer.json(operations),
+            question = SimulationQuestion(
+                compared=compare is not None,
+                chunks=chunks,
+                group_size=group_size,
+                times=TimeOptions(**numbers),  # type: ignore[arg-type]
+                sends=sends,
+                aim="makespan" if aim is Aim.MAKESPAN else "span",
+                activation_limit=limit,
+                freed_at_i=share,
+            )
+            question = _named(question, schedule, order, compare, stages, microbatches)
+            with Progress("simulating"):
+                answer = backend().simulate(question, wanted, shown)
+    texts = {
+        flag: answer.text(_kind(flag, operations))
+        for flag, path in files.items()
+        if path is not None
     }
-    texts = {flag: made[flag]() for flag, path in files.items() if path is not None}
     if not _write(files, texts):
         if format is Format.JSON:
-            from planner.cli.output import emit_text
-
-            emit_text(answer.json(operations))
+            emit_text(answer.text(_kind("--output", operations)))
         else:
-            answer.print(slots, width)
-    if not all(found.fits for found in answer.found):
+            answer.show()
+    if not answer.fits:
         raise typer.Exit(3)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """One simulation, or several that are compared."""
+_KINDS: dict[str, TextKind] = {"--svg": "svg", "--trace": "trace", "--csv": "csv"}
 
-    found: Sequence[Simulation]
-    compared: bool = False
-    notes: tuple[str, ...] = ()
 
-    def svg(self) -> str:
-        from planner.report.timeline_svg import timeline_svg
+def _kind(flag: str, operations: bool) -> TextKind:
+    return _KINDS.get(flag, "operations" if operations else "json")
 
-        return timeline_svg([found.picture() for found in self.found])
 
-    def trace(self) -> str:
-        from planner.report.chrome_trace import chrome_trace
-
-        return json.dumps(chrome_trace(self.found[0].picture())) + "\n"
-
-    def csv(self) -> str:
-        from planner.formats.torch_schedule import write_torch_csv
-
-        return write_torch_csv(self.found[0].order)
-
-    def json(self, operations: bool) -> str:
-        documents = [found.to_json(operations=operations) for found in self.found]
-        if not self.compared:
-            return documents[0]
-        entries = ",\n".join(document.rstrip("\n") for document in documents)
-        notes = json.dumps(list(self.notes))
-        return f'{{\n"comparison": [\n{entries}\n],\n"notes": {notes}\n}}\n'
-
-    def print(self, slots: bool, timeline_width: int | None) -> None:
-        from planner.cli.output import print_view
-        from planner.studies.simulation_view import comparison_view, simulation_view
-
-        color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-        def view(width: int) -> RenderableType:
-            drawn = timeline_width or width
-            if self.compared:
-                return comparison_view(
-                    self.found, self.notes, width, timeline_width=drawn, slots=slots, color=color
-                )
-            return simulation_view(
-                self.found[0], width, timeline_width=drawn, slots=slots, color=color
-            )
-
-        print_view(view)
+def _wanted(files: dict[str, str | None], operations: bool, format: Format) -> list[TextKind]:
+    """The texts that are written or printed."""
+    found = [_kind(flag, operations) for flag, path in files.items() if path is not None]
+    if "-" not in files.values():
+        found.append(_kind("--output", operations) if format is Format.JSON else "terminal")
+    return list(dict.fromkeys(found))
 
 
 # --- what is simulated -------------------------------------------------------------------------
@@ -315,56 +287,48 @@ def _of_plan(
     cluster: str | None,
     global_batch: int | None,
     seq_len: int | None,
-) -> _Answer:
+    wanted: list[TextKind],
+    shown: Shown,
+) -> Simulated:
     from planner.cli.judge import naming_plan, read_subject, training_of
     from planner.cli.output import finish
-    from planner.cli.progress import Progress
     from planner.plans import Status
-    from planner.studies.plan_simulation import simulate_plan
 
     subject = read_subject(plan, model, global_batch)
     if subject.status in (Status.INFEASIBLE, Status.UNKNOWN):
         finish(subject, format, None)  # says why, and leaves with the status that means it
     with naming_plan(plan, subject, model, cluster), Progress("simulating"):
-        training = training_of(subject, model, global_batch, seq_len)
-        found = simulate_plan(
-            subject,
+        question = SimulationQuestion(
+            plan=subject,
             model=model,
             cluster=cluster,
-            training=training,
+            training=training_of(subject, model, global_batch, seq_len),
             activation_limit=limit,
             freed_at_i=share,
         )
-    return _Answer([found])
+        return backend().simulate(question, wanted, shown)
 
 
-def _of_schedules(
-    source: tuple[str | None, str | None, str | None],
-    shape: dict[str, int | None],
-    options: dict[str, Any],
-    aim: Aim | None,
-) -> _Answer:
-    from planner.cli.progress import Progress
-    from planner.formats.torch_schedule import read_order
-    from planner.studies.comparison import compare_schedules
-    from planner.studies.simulation import schedule_of, simulate_order, simulate_schedule
+def _named(
+    question: SimulationQuestion,
+    schedule: str | None,
+    order: str | None,
+    compare: str | None,
+    stages: int | None,
+    microbatches: int | None,
+) -> SimulationQuestion:
+    """The question with the order, or the schedules and their shape."""
+    from planner.formats.torch_schedule import read_order_text
+    from planner.studies.simulation import schedule_of
 
-    schedule, order, compare = source
     if order is not None:
-        return _Answer([simulate_order(read_order(order, stdin=sys.stdin), **options)])
-    names = [] if compare is None else compare.split(",")
-    wanted = [schedule_of(name) for name in names] or [schedule_of(schedule)]
-    for name in ("stages", "microbatches"):
-        if shape[name] is None:
+        return replace(question, order=OrderText(*read_order_text(order, stdin=sys.stdin)))
+    names = [schedule] if compare is None else compare.split(",")
+    wanted = tuple(schedule_of(name) for name in names)
+    for name, count in (("stages", stages), ("microbatches", microbatches)):
+        if count is None:
             raise InputError("is not given", file=_flag(name), expected="a whole number >= 1")
-    ranks, count = int(shape["stages"] or 0), int(shape["microbatches"] or 0)
-    shaped = {"chunks": shape["chunks"], "group_size": shape["group_size"]}
-    options = {**options, **shaped, "aim": "span" if aim is None else aim.value}
-    with Progress("simulating"):
-        if compare is None:
-            return _Answer([simulate_schedule(wanted[0], ranks, count, **options)])
-        found, notes = compare_schedules(wanted, ranks, count, **options)
-    return _Answer(found, compared=True, notes=notes)
+    return replace(question, schedules=wanted, stages=stages or 0, microbatches=microbatches or 0)
 
 
 # --- flags and files ---------------------------------------------------------------------------

@@ -288,10 +288,9 @@ def simulate_schedule(
     if len(ways) != 1:
         raise InputError("one of a schedule, a plan, an order and compare is to be given")
     if compared is not None:
-        numbers, automatic = schedule_numbers(compared)
-        if automatic:
-            raise InputError("is a choice among schedules, not one", value="auto")
-        request.compared_schedules.extend(numbers)
+        for each in compared:
+            schedule = member_of(Schedule, each, "schedule")
+            request.compared_schedules.append(number_of(schedule))
     elif text is not None:
         request.order.text, request.order.name = text, name
     elif order is not None:

@@ -122,6 +122,8 @@ class RemoteInputError(RemoteError, InputError):
         said = self.metadata
         if "problem" in said:
             places: dict[str, Any] = {name: said[name] for name in _PLACES if name in said}
+            if places.get("file") == "<stdin>":  # the server's word for what was sent
+                del places["file"]
             if said.get("line", "").isdigit():
                 places["line"] = int(said["line"])
             return kind(said["problem"], **places)

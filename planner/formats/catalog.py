@@ -20,8 +20,8 @@ from planner.formats.text_files import read_text
 from planner.specs import Cluster, Device, Model, Precision
 
 __all__ = [
-    "catalog_folder",
     "CatalogEntry",
+    "catalog_folder",
     "entry_text",
     "list_clusters",
     "list_devices",
@@ -75,6 +75,26 @@ def _document(folder: str, name: str, what: str) -> tuple[dict[str, Any], str]:
     file = f"{name}.yaml"
     text = read_text(catalog_folder() / folder / file, limit=MAX_DOCUMENT_BYTES)
     return parse_yaml(text, file=f"{folder}/{file}", kind=FileFormatError), f"{folder}/{file}"
+
+
+def entry_spec(name: str) -> Model | Cluster | Device:
+    """A model, cluster (also ``name:nodes``) or GPU by name.
+
+    Raises
+    ------
+    NotInCatalogError
+        No entry of that name, or no such number of nodes.
+    """
+    try:
+        return load_model(name)
+    except NotInCatalogError:
+        pass
+    for load in (load_cluster, load_device):
+        try:
+            return load(name)
+        except planner.errors.InputError:
+            continue
+    raise NotInCatalogError("is no model, cluster or GPU in the catalog", value=name)
 
 
 def entry_text(name: str) -> str:
