@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from planner.errors import InputError, NotInCatalogError
 from planner.formats import catalog
 from planner.messages.inputs import content_hash
 from planner.messages.plans import plan_message
@@ -25,6 +26,7 @@ from planner.service.identity import current_caller
 from planner.service.operations import Operations
 from planner.service.store import PlanRecord
 from planner.service.wire import field_of_bytes
+from planner.specs import Cluster, Device, Model
 from planner.v1 import plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 from planner.version import planner_version
@@ -40,6 +42,13 @@ _SOLVED = {
     "EvaluatePlan": pb.EvaluatePlanRequest,
     "ExplainPlan": pb.ExplainPlanRequest,
     "SimulateSchedule": pb.SimulateScheduleRequest,
+}
+
+
+_KINDS_OF_SPECS: dict[type[object], Any] = {
+    Model: pb.CATALOG_KIND_MODEL,
+    Cluster: pb.CATALOG_KIND_CLUSTER,
+    Device: pb.CATALOG_KIND_DEVICE,
 }
 
 
@@ -220,6 +229,11 @@ class Front:
     async def list_catalog(self, data: bytes, context: Context) -> bytes:
         """Models, clusters and GPUs that come with the planner."""
         request = parse(pb.ListCatalogRequest, data)
+        if request.name:
+            entry = await asyncio.to_thread(_catalog_entry, request.name)
+            return pb.ListCatalogResponse(
+                entries=[] if entry is None else [entry], planner_version=planner_version()
+            ).SerializeToString()
         if not self._catalog:
             self._catalog = await asyncio.to_thread(_catalog_entries)
         size = page_size_of(request.page_size, usual=_MOST_A_PAGE)
@@ -264,6 +278,20 @@ def _timestamp(instant: float) -> Timestamp:
     found = Timestamp()
     found.FromMicroseconds(int(instant * 1e6))
     return found
+
+
+def _catalog_entry(name: str) -> pb.CatalogEntry | None:
+    """An entry with its text, and its JSON where the name is that of a whole spec."""
+    try:
+        entry = pb.CatalogEntry(name=name, text=catalog.entry_text(name))
+        spec = catalog.entry_spec(name)
+    except NotInCatalogError:
+        return None
+    except InputError as error:
+        raise errors.from_input(error, "name") from None
+    entry.kind = _KINDS_OF_SPECS[type(spec)]
+    entry.spec_json = spec.model_dump_json(indent=2)
+    return entry
 
 
 def _catalog_entries() -> list[pb.CatalogEntry]:
