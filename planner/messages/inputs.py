@@ -69,7 +69,7 @@ def model_source(model: Model | str) -> inputs_pb2.ModelSource:
     return inputs_pb2.ModelSource(
         text=inputs_pb2.ModelText(
             format=inputs_pb2.MODEL_FORMAT_MODEL_JSON,
-            text=model.model_dump_json(exclude_defaults=True),
+            text=model.model_dump_json(exclude_none=True),
             name=model.name,
         )
     )
