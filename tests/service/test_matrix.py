@@ -54,9 +54,7 @@ def fresh(rpc: Rpc) -> object:
         request.question.training.global_batch_size = batch
     elif isinstance(request, pb.BatchComputeScalingCurvesRequest):
         request.jobs[0].question.training.global_batch_size = batch
-    elif isinstance(request, pb.PartitionStagesRequest) or isinstance(
-        request, pb.SimulateScheduleRequest
-    ):
+    elif isinstance(request, pb.PartitionStagesRequest | pb.SimulateScheduleRequest):
         request.microbatch_count = batch
     elif isinstance(request, pb.EvaluatePlanRequest | pb.ExplainPlanRequest):
         request.request_id = f"fresh-{batch}"
