@@ -28,7 +28,12 @@ from planner.messages.convert import to_message
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import objective_of, optimizer_of, recompute_of, schedules_of
 from planner.messages.inputs import training_options as options_of
-from planner.messages.plans import plan_id_of, plan_message, termination_message
+from planner.messages.plans import (
+    explanation_message,
+    plan_id_of,
+    plan_message,
+    termination_message,
+)
 from planner.plans import Plan, Status
 from planner.revisions import calibration_revision, catalog_revision
 from planner.service import errors
@@ -326,12 +331,7 @@ class Answering:
             return work.finish(response)
         with at_field("plan"):
             explanation = api.explain(plan, **overrides)
-        response.headline = explanation.headline
-        response.breakdown_ms.update(explanation.breakdown_ms)
-        response.findings.extend(explanation.findings)
-        if explanation.infeasible is not None:
-            to_message(explanation.infeasible, response.infeasible)
-        return work.finish(response)
+        return work.finish(explanation_message(explanation, response))
 
     # --- models -------------------------------------------------------------------------------
 
