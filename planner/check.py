@@ -28,7 +28,7 @@ from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import LayoutError, PinError, PlannerError
 from planner.placement import stays_in_domain
-from planner.plans import Certificate, Plan, Status, Violation
+from planner.plans import Certificate, Plan, Status, StepTerms, Violation
 from planner.schedule_rules import RULES, shape_problem, stages_of_rank
 from planner.schedules.bounds import root_bound
 from planner.schedules.exhaust import nothing_below
@@ -311,7 +311,8 @@ def _compare(pricer: Pricer, plan: Plan, priced: Plan) -> list[Violation]:
     if "recompute" in plan.layout.model_fields_set and said_mode != real_mode:
         complain("layout.recompute", said_mode, real_mode)
     if plan.step_terms is not None and priced.step_terms is not None:
-        for name in plan.step_terms.model_fields_set:
+        given = plan.step_terms.model_fields_set
+        for name in (each for each in StepTerms.model_fields if each in given):
             said_term, real_term = getattr(plan.step_terms, name), getattr(priced.step_terms, name)
             if _differs(said_term, real_term):
                 complain(name, said_term, real_term)
