@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +28,7 @@ class Twice:
 
     def __init__(self, planner: Command, address: str) -> None:
         self.planner = planner
-        self._address = address
+        self.address = address
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> Outcome:
         """Assert that both runs leave the same behind; what that is."""
@@ -31,7 +37,7 @@ class Twice:
         made = self._files()
         for name in made.keys() - before.keys():
             (self.planner.folder / name).unlink()
-        there = self.planner("--server", self._address, *arguments, stdin=stdin)
+        there = self.planner("--server", self.address, *arguments, stdin=stdin)
         assert there.err == here.err
         assert there.out == here.out
         assert there.status == here.status
@@ -331,3 +337,62 @@ def test_a_server_that_cannot_be_called_is_one_line(planner: Command) -> None:
     refusal = planner.refuses(*flags, token, *PLAN)
     assert "without TLS" in refusal
     assert "secret" not in refusal
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+LONG = (
+    "plan", "gpt3-175b", "--cluster", "dgx-a100-80gb:128", "--global-batch", "1536",
+    "--schedule", "auto", "--recompute", "none,selective,full,layers", "--work-limit", "1000000",
+)  # fmt: skip
+
+
+def test_time_limits_are_the_same(twice: Twice) -> None:
+    assert twice(*LONG, "--time-limit", "1ms").status == 4
+    outcome = twice.planner("--server", twice.address, *LONG, "--time-limit", "2s")
+    assert outcome.status in (0, 4)
+
+
+def test_ctrl_c_ends_the_search_on_the_server(server: ServerProcess) -> None:
+    command = [sys.executable, "-m", "planner", "--server", server.address, *LONG]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(2.5)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=10)
+    assert (running.returncode, out, err) == (130, "", "interrupted\n")
+    end = time.monotonic() + 5.0
+    while time.monotonic() < end:
+        if any(entry.get("code") == "CANCELLED" for entry in server.log):
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError(server.log)
+
+
+def test_terminals_get_the_same_colours(server: ServerProcess) -> None:
+    flags = ("simulate", "--schedule", "zb-h1", *SHAPE, "--comm-ms", "0.5")
+    here = _on_a_terminal(*flags)
+    assert "\x1b[" in here
+    assert _on_a_terminal("--server", server.address, *flags) == here
+
+
+def _on_a_terminal(*arguments: str) -> str:
+    """What a command prints where standard output is a terminal of 110 columns."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "110"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "planner", *arguments]
+    with subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL, env=environment) as run:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+        assert run.wait() == 0
+    os.close(ours)
+    return b"".join(parts).decode()
