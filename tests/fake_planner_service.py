@@ -100,12 +100,18 @@ def fails(
 
 
 @contextmanager
-def fake_service(**options: Any) -> Iterator[FakeService]:
+def fake_service(
+    credentials: grpc.ServerCredentials | None = None, **options: Any
+) -> Iterator[FakeService]:
     """A service on a free port."""
     service = FakeService()
     server = grpc.server(ThreadPoolExecutor(4), options=list(options.items()))
     planner_service_pb2_grpc.add_PlannerServiceServicer_to_server(service, server)
-    service.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    service.address = f"127.0.0.1:{port}"
     server.start()
     try:
         yield service

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
+import trustme
 from fake_planner_service import FakeService, fails, fake_service, solved
 from server_process import ServerProcess, running_server
 
@@ -145,6 +146,39 @@ def test_a_token_goes_with_every_call(fake: FakeService) -> None:
         PlannerClient("planner.example:50051", token="secret")
     with pytest.raises(errors.InputError, match="go together"):
         PlannerClient("planner.example:50051", key_file="key.pem")
+
+
+def test_tls_and_certificates(tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    issued, ours = authority.issue_cert("127.0.0.1"), authority.issue_cert("scheduler")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    stranger.cert_pem.write_to_path(tmp_path / "other.pem")
+    ours.private_key_pem.write_to_path(tmp_path / "key.pem")
+    ours.cert_chain_pems[0].write_to_path(tmp_path / "our.pem")
+    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    pairs = [(issued.private_key_pem.bytes(), chain)]
+    authorities = authority.cert_pem.bytes()
+    credentials = grpc.ssl_server_credentials(pairs, authorities, require_client_auth=True)
+    files: Any = {
+        "ca_file": tmp_path / "ca.pem",
+        "certificate_file": tmp_path / "our.pem",
+        "key_file": tmp_path / "key.pem",
+    }
+    with fake_service(credentials) as fake:
+        with PlannerClient(fake.address, **files, token="secret") as client:
+            assert ask(client).plan_id == "made"
+        assert fake.metadata[0]["authorization"] == "Bearer secret"
+        wrong = {**files, "ca_file": tmp_path / "other.pem"}
+        for given in (wrong, {"ca_file": tmp_path / "ca.pem"}, {}):
+            client = PlannerClient(fake.address, **given, connect_timeout_s=0.5)
+            with client, pytest.raises(ServerUnavailableError) as caught:
+                ask(client)
+            assert "\n" not in str(caught.value)
+            if given is wrong:
+                assert "CERTIFICATE_VERIFY_FAILED" in str(caught.value)
+    (tmp_path / "odd.pem").write_text("no certificate")
+    with pytest.raises(errors.InputError, match="holds no PEM"):
+        PlannerClient("planner.example", ca_file=tmp_path / "odd.pem")
 
 
 # --- retries -------------------------------------------------------------------------------------

@@ -280,4 +280,6 @@ def unreachable(address: str, details: str) -> str:
     last = last.removeprefix("UNKNOWN: ").removeprefix("UNAVAILABLE: ")
     last = re.sub(r"^ipv[46]:\S+ ", "", last)
     last = last.removeprefix("Failed to connect to remote host: ").removeprefix("connect: ")
+    if last.startswith("Socket closed"):
+        last = "it closed the connection; does it want TLS, or a client certificate?"
     return f"the server at {address} cannot be reached" + (f": {last}" if last else "")
