@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 from planner.check import Verification, check_plan
 from planner.cost.question import partition_question, plan_pricer
+from planner.deadlines import NEVER, OutOfTimeError, late, within
 from planner.errors import InputError, LayoutError, ScheduleError
 from planner.explain import closest_setup, explain_plan, partition_misfit, plan_misfit
 from planner.formats.plan_file import read_plan
-from planner.options import objective_of, schedules_of, search_limits, spec_of
+from planner.options import deadline_of, objective_of, schedules_of, search_limits, spec_of
 from planner.plans import Candidate, Explanation, Plan, Status, Termination
 from planner.questions import InputWarning, load_cluster, load_model, plan_question
 from planner.schedule_rules import RULES
@@ -62,6 +64,7 @@ def plan(
     pareto: bool = False,
     rejected: bool = False,
     time_limit_s: float | None = None,
+    stop: Callable[[], bool] | None = None,
     work_limit: int | None = None,
     workers: int = 1,
     executor: Executor | None = None,
@@ -84,8 +87,10 @@ def plan(
         How many next-best layouts to report; whether to report the Pareto set over step time,
         peak memory and GPUs (every layout under every recompute mode); whether to list all
         that lost and why.
-    time_limit_s, work_limit
-        Wall clock, and branch-and-bound nodes a layout (deterministic).
+    time_limit_s, stop, work_limit
+        Wall clock; whether to stop now with what there is, asked very often (an event's
+        ``is_set``, say, that another thread sets); and branch-and-bound nodes a layout
+        (deterministic).
     workers, executor
         Processes of a pool (no more than there are cores), or an executor to use; neither
         changes the answer.
@@ -134,8 +139,7 @@ def plan(
         pins=spec_of(Pins, dp=dp, pp=pp, tp=tp, vpp=vpp, microbatch_size=microbatch_size),
         **options,
     )
-    limits = search_limits(time_limit_s, work_limit)
-    pricer = plan_pricer(model_spec, cluster_spec, training)
+    limits = search_limits(work_limit)
     inputs = {
         "question": "plan",
         "model": model if isinstance(model, str) else model_spec.name,
@@ -145,9 +149,14 @@ def plan(
         "training": training.model_dump_json(),
         "planner_version": planner_version(),
     }
-    space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
     front: tuple[Candidate, ...] = ()
-    with worker_pool(workers if executor is None else 1) as own_pool:
+    with (
+        within(deadline_of(time_limit_s, stop)),
+        suppress(OutOfTimeError),
+        worker_pool(workers if executor is None else 1) as own_pool,
+    ):
+        pricer = plan_pricer(model_spec, cluster_spec, training)
+        space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
         result = search_layouts(
             pricer,
             space,
@@ -157,35 +166,48 @@ def plan(
             executor=executor or own_pool,
             progress=progress,
         )
-        if pareto and result.ranking:
-            front = pareto_candidates(pricer, space, limits, executor or own_pool)
-    if not result.ranking:
-        if result.timed_out:
-            return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
-        if result.pin_errors and not result.no_fit:
-            raise InputError(next(iter(result.pin_errors.values())))
-        why, layout, stages = plan_misfit(model_spec, cluster_spec, training, pricer, space, limits)
-        return Plan(
-            status=Status.INFEASIBLE,
-            objective=wanted,
-            model=model_spec.name,
-            cluster=cluster_spec.name,
-            layout=layout,
-            stages=stages,
-            num_gpus=layout.num_gpus,
-            infeasible=why,
-            inputs=inputs,
-        )
-    answer = plan_of_search(pricer, result, wanted, runners_up=runners_up, rejected=rejected)
-    if pareto:
-        answer = answer.model_copy(update={"pareto": front})
-    notes = answer.notes
-    if not training.allow_fewer and not limits.passed():
-        step = result.ranking[0].step
-        notes = (*notes, *fewer_gpus_notes(model_spec, pricer, answer, step, limits))
-    notes = (*notes, *schedule_notes(pricer, answer))
-    said = {"inputs": inputs, "notes": notes, "sequence_length_assumed": sequence_length is None}
-    return answer.model_copy(update=said)
+        if result.ranking:
+            if pareto:
+                with suppress(OutOfTimeError):
+                    front = pareto_candidates(pricer, space, executor or own_pool)
+            # Once time is up, nothing but the plan itself.
+            others = 0 if result.interrupted else runners_up
+            with within(NEVER):
+                answer = plan_of_search(
+                    pricer, result, wanted, runners_up=others, rejected=rejected
+                )
+            notes = answer.notes
+            if not training.allow_fewer and not late():
+                step = result.ranking[0].step
+                with suppress(OutOfTimeError):
+                    notes += fewer_gpus_notes(model_spec, pricer, answer, step)
+            if not late():
+                notes += schedule_notes(pricer, answer)
+            said = {
+                "inputs": inputs,
+                "notes": notes,
+                "pareto": front,
+                "sequence_length_assumed": sequence_length is None,
+            }
+            return answer.model_copy(update=said)
+        if not result.interrupted:
+            if result.pin_errors and not result.no_fit:
+                raise InputError(next(iter(result.pin_errors.values())))
+            why, layout, stages = plan_misfit(
+                model_spec, cluster_spec, training, pricer, space, result.bounds
+            )
+            return Plan(
+                status=Status.INFEASIBLE,
+                objective=wanted,
+                model=model_spec.name,
+                cluster=cluster_spec.name,
+                layout=layout,
+                stages=stages,
+                num_gpus=layout.num_gpus,
+                infeasible=why,
+                inputs=inputs,
+            )
+    return _unknown(model_spec, cluster_spec, wanted, time_limit_s, stop, inputs)
 
 
 def partition(
@@ -196,6 +218,7 @@ def partition(
     objective: Objective | str = Objective.BOTTLENECK,
     cluster: Cluster | str | None = None,
     time_limit_s: float | None = None,
+    stop: Callable[[], bool] | None = None,
     work_limit: int | None = None,
     **options: Any,
 ) -> Plan:
@@ -211,6 +234,8 @@ def partition(
         ``bottleneck`` (max t_i + c_i) or ``step-time`` (simulated).
     cluster
         Needed only where the model gives FLOPs or shapes instead of times.
+    time_limit_s, stop, work_limit
+        As of :func:`plan`.
     options
         Fields of :class:`planner.specs.PartitionSetup`: ``schedule`` (a name, several to choose
         from, or ``auto``), ``memory_bytes``, ``bandwidth_bytes_per_s``, ``latency_ms``,
@@ -236,33 +261,26 @@ def partition(
     named = options.pop("schedules", Schedule.ONE_F_ONE_B)  # as plan calls it
     asked = schedules_of(options.pop("schedule", named))
     setup = spec_of(PartitionSetup, num_stages=stages, num_microbatches=microbatches, **options)
-    limits = search_limits(time_limit_s, work_limit)
-    setup, answer = _best_schedule(model_spec, setup, asked, cluster_spec, wanted, limits)
-    inputs = {
-        "question": "partition",
-        "model": model if isinstance(model, str) else model_spec.name,
-        "model_digest": model_spec.digest(),
-        "setup": setup.model_dump_json(),
-        "planner_version": planner_version(),
-    }
-    if cluster_spec is not None:
-        inputs["cluster"] = cluster if isinstance(cluster, str) else cluster_spec.name
-        inputs["cluster_spec"] = cluster_spec.model_dump_json()
-    if answer is None:
-        layout = partition_question(model_spec, setup, cluster_spec)[1]
-        if limits.passed():
-            return _unknown(model_spec, cluster_spec, wanted, time_limit_s, inputs)
-        why, held = partition_misfit(model_spec, setup, cluster_spec, wanted, limits)
-        return Plan(
-            status=Status.INFEASIBLE,
-            objective=wanted,
-            model=model_spec.name,
-            layout=layout,
-            stages=held,
-            num_gpus=layout.num_gpus,
-            infeasible=why,
-            inputs=inputs,
-        )
+    limits = search_limits(work_limit)
+    answer: Plan | None = None
+    with within(deadline_of(time_limit_s, stop)):
+        with suppress(OutOfTimeError):
+            setup, answer = _best_schedule(model_spec, setup, asked, cluster_spec, wanted, limits)
+        inputs = {
+            "question": "partition",
+            "model": model if isinstance(model, str) else model_spec.name,
+            "model_digest": model_spec.digest(),
+            "setup": setup.model_dump_json(),
+            "planner_version": planner_version(),
+        }
+        if cluster_spec is not None:
+            inputs["cluster"] = cluster if isinstance(cluster, str) else cluster_spec.name
+            inputs["cluster_spec"] = cluster_spec.model_dump_json()
+        if answer is None:
+            if not late():
+                with suppress(OutOfTimeError):
+                    return _no_partition(model_spec, setup, cluster_spec, wanted, inputs)
+            return _unknown(model_spec, cluster_spec, wanted, time_limit_s, stop, inputs)
     notes = answer.notes
     if setup.bandwidth_bytes_per_s is None and setup.num_stages > 1:
         free = "cuts are free" if not setup.latency_ms else "cuts cost their latency alone"
@@ -361,9 +379,9 @@ def _best_schedule(
     if not misfits:
         named = ", ".join(schedule.value for schedule in schedules)
         raise refusal or LayoutError(f"none of {named} puts {setup.vpp} chunks on a rank")
-    if len(misfits) == 1 or limits.passed():
+    if len(misfits) == 1 or late():
         return misfits[0], None
-    return closest_setup(model, misfits, cluster, limits), None
+    return closest_setup(model, misfits, cluster), None
 
 
 def _best_answer(
@@ -417,7 +435,7 @@ def _best_chain(
     """
     pricer, layout = partition_question(model, setup, cluster)
     answer = solve_partition(pricer, layout, objective, limits)
-    if pricer.chain.covers_all_cuts or pricer.chain.linearised or limits.passed():
+    if pricer.chain.covers_all_cuts or pricer.chain.linearised or late():
         return setup, answer
     inside = setup.model_copy(update={"cut_inside_blocks": True})
     finer, _ = partition_question(model, inside, cluster)
@@ -431,18 +449,44 @@ def _best_chain(
     return setup, answer
 
 
+def _no_partition(
+    model: Model,
+    setup: PartitionSetup,
+    cluster: Cluster | None,
+    objective: Objective,
+    inputs: dict[str, str],
+) -> Plan:
+    """Nothing fits, and why."""
+    layout = partition_question(model, setup, cluster)[1]
+    why, held = partition_misfit(model, setup, cluster, objective)
+    return Plan(
+        status=Status.INFEASIBLE,
+        objective=objective,
+        model=model.name,
+        layout=layout,
+        stages=held,
+        num_gpus=layout.num_gpus,
+        infeasible=why,
+        inputs=inputs,
+    )
+
+
 def _unknown(
     model: Model,
     cluster: Cluster | None,
     objective: Objective,
     limit_s: float | None,
+    stop: Callable[[], bool] | None,
     inputs: dict[str, str],
 ) -> Plan:
+    stopped = stop is not None and stop()
     return Plan(
         status=Status.UNKNOWN,
         objective=objective,
         model=model.name,
         cluster=cluster.name if cluster else None,
-        termination=Termination(reason="time_limit", limit=limit_s),
+        termination=Termination(
+            reason="stopped" if stopped else "time_limit", limit=None if stopped else limit_s
+        ),
         inputs=inputs,
     )

@@ -11,12 +11,13 @@ from planner.assembly import least_memory, slowest_stage, step_breakdown, unfitt
 from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import NEVER, OutOfTimeError, late, poll, within
 from planner.errors import InputError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
 from planner.schedule_rules import RULES
 from planner.schedules.grouping import cannot_fit, least_rank_memory
 from planner.schedules.simulate import RECURRENT
-from planner.search.bounding import bound_layouts
+from planner.search.bounding import SpaceBounds
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
@@ -135,23 +136,21 @@ def partition_misfit(
     setup: PartitionSetup,
     cluster: Cluster | None,
     objective: Objective,
-    limits: SearchLimits,
 ) -> tuple[Infeasible, tuple[Stage, ...]]:
     """The tightest constraint of a partition that does not fit, and changes that fit."""
     pricer, layout = partition_question(model, setup, cluster)
-    shortfall = _shortfall(pricer.problem(layout), limits)
-    if shortfall is None and limits.passed():
+    shortfall = _shortfall(pricer.problem(layout))
+    if shortfall is None and late():
         return _OUT_OF_TIME, ()
     stages = _stages_at(pricer, layout, shortfall)
     suggestions: list[Suggestion] = []
     for change, arguments, changed in _partition_changes(setup, shortfall, pricer):
-        if len(suggestions) >= _MOST_SUGGESTIONS or limits.passed():
+        if len(suggestions) >= _MOST_SUGGESTIONS or late():
             break
         try:
             trial_pricer, trial_layout = partition_question(model, changed, cluster)
-            quick = replace(_QUICK, deadline=limits.deadline)
-            found = solve_partition(trial_pricer, trial_layout, objective, quick)
-        except InputError:
+            found = solve_partition(trial_pricer, trial_layout, objective, _QUICK)
+        except (InputError, OutOfTimeError):
             continue
         if found is not None:
             suggestions.append(
@@ -166,15 +165,15 @@ def partition_misfit(
 
 
 def closest_setup(
-    model: Model, setups: Sequence[PartitionSetup], cluster: Cluster | None, limits: SearchLimits
+    model: Model, setups: Sequence[PartitionSetup], cluster: Cluster | None
 ) -> PartitionSetup:
     """Of set-ups that all do not fit, the one that lacks the least; the first of equal ones."""
     lacking: list[tuple[int, int]] = []
     for number, setup in enumerate(setups):
-        if limits.passed():
+        if late():
             break
         pricer, layout = partition_question(model, setup, cluster)
-        shortfall = _shortfall(pricer.problem(layout), limits)
+        shortfall = _shortfall(pricer.problem(layout))
         if shortfall is not None:
             lacking.append((shortfall.short_bytes, number))
     return setups[min(lacking)[1]] if lacking else setups[0]
@@ -240,48 +239,48 @@ def plan_misfit(
     training: Training,
     pricer: Pricer,
     space: LayoutSpace,
-    limits: SearchLimits,
+    bounds: SpaceBounds,
 ) -> tuple[Infeasible, Layout, tuple[Stage, ...]]:
     """The layout that comes closest to fitting, by how much it misses, and changes that fit."""
-    layout, shortfall = _closest(pricer, space, limits)
+    layout, shortfall = _closest(pricer, space, bounds)
+    if shortfall is None and late():
+        return _OUT_OF_TIME, layout, ()
     stages = _stages_at(pricer, layout, shortfall)
     suggestions: list[Suggestion] = []
     solved_by: set[str] = set()
     for change, flag, value, trial_cluster, trial_training in _plan_changes(cluster, training):
-        if len(suggestions) >= _MOST_SUGGESTIONS or limits.passed():
+        if len(suggestions) >= _MOST_SUGGESTIONS or late():
             break
         if flag in solved_by:
             continue  # a smaller step of the same change fits already
-        step_ms = _try_plan(model, trial_cluster, trial_training, limits)
+        step_ms = _try_plan(model, trial_cluster, trial_training)
         if step_ms is not None:
             solved_by.add(flag)
             suggestions.append(
                 Suggestion(change=change, arguments={flag: value}, step_time_ms=step_ms)
             )
-    larger = None if limits.passed() else _more_nodes(model, cluster, training, limits)
+    larger = None if late() else _more_nodes(model, cluster, training)
     if larger is not None:
         suggestions.append(larger)
     return _infeasible(pricer, shortfall, layout, tuple(suggestions)), layout, stages
 
 
 def _closest(
-    pricer: Pricer, space: LayoutSpace, limits: SearchLimits
+    pricer: Pricer, space: LayoutSpace, bounds: SpaceBounds
 ) -> tuple[Layout, Shortfall | None]:
     """The layout with the smallest shortfall, by the proven lack of all its ranks together.
 
     Exact unless more than ``_MOST_TRIED`` layouts have to be priced, or time runs out.
     """
-    lack = bound_layouts(pricer, space).memory_short
+    lack = bounds.memory_short
     floors = np.maximum(1, -(-lack // space.pp))
     order = np.lexsort([-space.tp, -space.tp * space.pp, space.microbatch_size, floors])
     best: tuple[int, Layout, Shortfall] | None = None
-    looked = False
     for index in order[:_MOST_TRIED].tolist():
         if best is not None and floors[index] >= best[0]:
             break
-        if limits.passed() and (best is not None or looked):
+        if late():
             break
-        looked = True
         layout = space.layout(index)
         try:
             problem = pricer.problem(layout)
@@ -291,6 +290,8 @@ def _closest(
             )
         except InputError:
             continue
+        except OutOfTimeError:
+            break
         if shortfall is not None and (best is None or shortfall.short_bytes < best[0]):
             best = (shortfall.short_bytes, layout, shortfall)
     if best is None:
@@ -343,13 +344,11 @@ def _plan_changes(
         yield change, "--allow-cross-domain", "", cluster, across
 
 
-def _more_nodes(
-    model: Model, cluster: Cluster, training: Training, limits: SearchLimits
-) -> Suggestion | None:
+def _more_nodes(model: Model, cluster: Cluster, training: Training) -> Suggestion | None:
     """The fewest more nodes that fit: doubled until they do, then halved in between."""
 
     def attempt(nodes: int) -> float | None:
-        return _try_plan(model, cluster.model_copy(update={"nodes": nodes}), training, limits)
+        return _try_plan(model, cluster.model_copy(update={"nodes": nodes}), training)
 
     too_few, enough, step_ms = cluster.nodes, cluster.nodes, None
     while step_ms is None and enough < 32 * cluster.nodes:
@@ -374,17 +373,15 @@ def _more_nodes(
     )
 
 
-def _try_plan(
-    model: Model, cluster: Cluster, training: Training, limits: SearchLimits
-) -> float | None:
+def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | None:
     """Step time in ms of the best plan of a changed question; None where it does not fit."""
     try:
+        poll()
         pricer = plan_pricer(model, cluster, training)
         space = enumerate_layouts(model, cluster, training, len(pricer.chain.blocks))
-    except InputError:
+        result = search_layouts(pricer, space, limits=_QUICK)
+    except (InputError, OutOfTimeError):
         return None
-    quick = replace(_QUICK, deadline=limits.deadline)
-    result = search_layouts(pricer, space, limits=quick)
     if not result.ranking:
         return None
     return pricer.quantum.ms(result.ranking[0].step)
@@ -393,16 +390,24 @@ def _try_plan(
 # --- the shortfall ------------------------------------------------------------------------------
 
 
-def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
-    """``least_shortfall``; on very large chains by bisecting the budget that fits, to the MiB.
+def _shortfall(problem: ChainProblem) -> Shortfall | None:
+    """What the closest cut lacks; None where no cut is allowed, or time ran out."""
+    try:
+        if problem.is_grouped:
+            return _grouped_shortfall(problem)
+        if problem.num_blocks * problem.num_stages <= _LARGE_CHAIN:
+            return least_shortfall(problem)
+        return _bisected_shortfall(problem)
+    except OutOfTimeError:
+        return None
+
+
+def _bisected_shortfall(problem: ChainProblem) -> Shortfall | None:
+    """``least_shortfall`` of very large chains by bisecting the budget that fits, to the MiB.
 
     Budgets are equal on all ranks here, so the least budget that any cut fits is what the
     closest cut needs.
     """
-    if problem.is_grouped:
-        return _grouped_shortfall(problem)
-    if problem.num_blocks * problem.num_stages <= _LARGE_CHAIN:
-        return least_shortfall(problem)
     budget = int(problem.budget_bytes[0])
 
     def cuts_within(extra: int) -> tuple[int, ...] | None:
@@ -413,11 +418,11 @@ def _shortfall(problem: ChainProblem, limits: SearchLimits) -> Shortfall | None:
     short, enough = 0, 2**20
     cuts = cuts_within(enough)
     while cuts is None:
-        if budget + enough > 2**59 or limits.passed():
+        if budget + enough > 2**59:
             return None
         short, enough = enough, 2 * enough
         cuts = cuts_within(enough)
-    while enough - short > 2**20 and not limits.passed():
+    while enough - short > 2**20 and not late():
         middle = (short + enough) // 2
         found = cuts_within(middle)
         if found is None:
@@ -451,7 +456,8 @@ def _grouped_shortfall(problem: ChainProblem, *, thorough: bool = True) -> Short
 def _stages_at(pricer: Pricer, layout: Layout, shortfall: Shortfall | None) -> tuple[Stage, ...]:
     if shortfall is None:
         return ()
-    return unfitting_plan(pricer, layout, shortfall.cuts)
+    with within(NEVER):
+        return unfitting_plan(pricer, layout, shortfall.cuts)
 
 
 def _infeasible(

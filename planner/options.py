@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from planner.deadlines import Deadline
 from planner.errors import InputError, PlanFileError
 from planner.formats.plan_file import plain_problem
 from planner.formats.spelling import did_you_mean
@@ -15,7 +16,7 @@ from planner.schedule_rules import AUTOMATIC
 from planner.search.run import SearchLimits
 from planner.specs import Cluster, Limits, Objective, PartitionSetup, Pins, Schedule, Training
 
-__all__ = ["objective_of", "schedules_of", "search_limits", "spec_of", "stored_spec"]
+__all__ = ["deadline_of", "objective_of", "schedules_of", "search_limits", "spec_of", "stored_spec"]
 
 Spec = TypeVar("Spec", Training, PartitionSetup, Limits, Pins)
 Stored = TypeVar("Stored", Training, PartitionSetup, Cluster)
@@ -103,10 +104,14 @@ def schedules_of(value: object) -> tuple[Schedule, ...]:
     return tuple(found)
 
 
-def search_limits(time_limit_s: float | None, work_limit: int | None) -> SearchLimits:
-    """Limits whose clock starts now."""
-    checked = spec_of(Limits, wall_s=time_limit_s, work=work_limit)
-    deadline = None if checked.wall_s is None else time.monotonic() + checked.wall_s
-    if checked.work is None:
-        return SearchLimits(deadline=deadline)
-    return SearchLimits(nodes_per_layout=checked.work, deadline=deadline)
+def search_limits(work_limit: int | None) -> SearchLimits:
+    """What a search may use beside time."""
+    checked = spec_of(Limits, work=work_limit)
+    return SearchLimits() if checked.work is None else SearchLimits(nodes_per_layout=checked.work)
+
+
+def deadline_of(time_limit_s: float | None, stop: Callable[[], bool] | None) -> Deadline:
+    """A deadline whose clock starts now."""
+    checked = spec_of(Limits, wall_s=time_limit_s)
+    at = None if checked.wall_s is None else time.monotonic() + checked.wall_s
+    return Deadline(at, stop)

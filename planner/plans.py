@@ -151,7 +151,8 @@ class Termination(Frozen):
     """Why the solver stopped."""
 
     reason: str
-    """proven, work_limit, time_limit, weak_bound (no work would have closed the gap)."""
+    """proven, work_limit, time_limit, stopped (by the caller), weak_bound (no work would have
+    closed the gap)."""
     limit: float | None = None
 
 

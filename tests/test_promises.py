@@ -295,6 +295,41 @@ def test_plans_answer_by_the_deadline(limit):
     judge_in_time(plan, limit)
 
 
+STOPPED = [
+    lambda stop: planner.plan(
+        "gpt3-175b", "dgx-a100-80gb:32", global_batch_size=512, sequence_length=2048, stop=stop
+    ),
+    lambda stop: planner.plan(
+        "llama3-8b", "dgx-h100:4", global_batch_size=64, schedules="auto", pareto=True, stop=stop
+    ),
+    lambda stop: planner.plan("llama3-405b", "dgx-h100:4", global_batch_size=64, stop=stop),
+    lambda stop: planner.partition(
+        hard_chain(60), 8, 16, objective="step-time", bandwidth_bytes_per_s=1e6, stop=stop
+    ),
+    lambda stop: planner.partition(
+        hard_chain(60), 8, 16, schedule="1f1b,zb-h1,interleaved", memory_bytes=500, stop=stop
+    ),
+]
+
+
+@pytest.mark.parametrize("ask", STOPPED)
+def test_a_question_that_is_stopped_answers_with_what_there_is(ask):
+    """Stopped after so many looks at the flag; the whole question takes hundreds."""
+    whole = ask(None)
+    for looks in (0, 1, 2, 3, 5, 8, 13, 30, 100, 400):
+        left = iter(range(looks))
+        plan = ask(lambda own=left: next(own, None) is None)
+        if plan.status is Status.UNKNOWN:
+            assert plan.termination.reason == "stopped"
+        elif plan.status is Status.INFEASIBLE:
+            assert whole.status is Status.INFEASIBLE
+        else:
+            assert plan.step_time_ms >= whole.bound_ms * (1 - 1e-12)
+            assert plan.bound_ms <= whole.step_time_ms * (1 + 1e-12)
+            reasons = ("stopped", "proven", "weak_bound", "work_limit")
+            assert plan.termination.reason in reasons
+
+
 def judge_in_time(plan: Plan, limit: float) -> None:
     if plan.status is Status.UNKNOWN:
         assert plan.stages == ()

@@ -81,8 +81,6 @@ def termination_message(plan: Plan) -> common_pb2.Termination:
     found = common_pb2.Termination(reason=_REASONS[plan.status], limit=limit)
     if plan.status in (Status.OPTIMAL, Status.FEASIBLE):
         value = plan.bottleneck_ms if plan.objective is Objective.BOTTLENECK else plan.step_time_ms
-        if value is not None and plan.objective is Objective.TOKENS_PER_DOLLAR:
-            value *= plan.num_gpus
         for name, number in (("value_ms", value), ("bound_ms", plan.bound_ms), ("gap", plan.gap)):
             if number is not None:
                 setattr(found, name, number)

@@ -63,7 +63,8 @@ def _proof_text(plan: Plan) -> str:
     if plan.gap is None or plan.bound_ms is None:
         return rest
     fewest = plan.objective is Objective.FEWEST_GPUS
-    if fewest and not (plan.termination and plan.termination.reason == "time_limit"):
+    ended = plan.termination.reason if plan.termination else ""
+    if fewest and ended not in ("time_limit", "stopped"):
         rest = f", no layout fits fewer than {counted(plan.num_gpus, 'GPU')}"
     if plan.status is Status.OPTIMAL:
         where = f" on {counted(plan.num_gpus, 'GPU')}" if fewest else ""

@@ -221,7 +221,12 @@ def _notes(plan: Plan, width: int) -> list[RenderableType]:
     notes = list(plan.notes)
     if plan.status is Status.FEASIBLE and plan.objective is not Objective.BOTTLENECK:
         reason = plan.termination.reason if plan.termination else ""
-        limit = {"time_limit": "the time limit", "work_limit": "the work limit"}.get(reason)
+        limits = {
+            "time_limit": "the time limit",
+            "work_limit": "the work limit",
+            "stopped": "being stopped",
+        }
+        limit = limits.get(reason)
         if limit is not None:
             notes.append(f"not proven optimal: {limit} ended the proof")
         elif reason == "weak_bound":

@@ -32,9 +32,8 @@ def plan_of_search(
     best = result.ranking[0]
     plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective)
     bound_ms, gap = _bound(pricer, result, best, objective)
-    proven = result.proven and not result.timed_out
     status = Status.OPTIMAL if result.proven else Status.FEASIBLE
-    reason = "proven" if proven else ("time_limit" if result.timed_out else "work_limit")
+    reason = result.interrupted or ("proven" if result.proven else "work_limit")
     if reason == "work_limit" and RULES[best.layout.schedule].several_stages:
         reason = "weak_bound"
     space = result.space

@@ -21,11 +21,10 @@ _MOST_LAYOUTS = 10_000
 """Beyond this only GPU counts that divide the plan's are looked at."""
 _MOST_TRIED = 32
 """Layouts solved at most, most promising bounds first: a hint, not a proof."""
+_QUICK = SearchLimits(nodes_per_layout=1)
 
 
-def fewer_gpus_notes(
-    model: Model, pricer: Pricer, plan: Plan, value: int, limits: SearchLimits
-) -> tuple[str, ...]:
+def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tuple[str, ...]:
     """Notes on layouts with idle GPUs that beat the plan in step time, or, with a price, in cost.
 
     ``value`` is the plan's step time in quanta.
@@ -47,9 +46,8 @@ def fewer_gpus_notes(
     notes = []
     bounds = bound_layouts(pricer, members)
     faster = _promising(members, bounds.step, value)
-    quick = SearchLimits(nodes_per_layout=1, deadline=limits.deadline)
     if len(faster):
-        result = search_layouts(pricer, faster, limits=quick)
+        result = search_layouts(pricer, faster, limits=_QUICK)
         if result.ranking and result.ranking[0].step < value:
             best = result.ranking[0]
             notes.append(
@@ -63,7 +61,7 @@ def fewer_gpus_notes(
         cheaper = _promising(members, bounds.step.astype(float) * members.num_gpus, cost)
         if len(cheaper):
             result = search_layouts(
-                pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=quick
+                pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=_QUICK
             )
             if result.ranking:
                 best = result.ranking[0]

@@ -14,6 +14,8 @@ from planner.search.space import LayoutSpace
 
 __all__ = ["pareto_candidates", "pareto_front"]
 
+_ROOTED = SearchLimits(nodes_per_layout=0)
+
 
 def pareto_front(results: Iterable[LayoutResult]) -> list[LayoutResult]:
     """Non-dominated results, fastest first.
@@ -35,7 +37,7 @@ def pareto_front(results: Iterable[LayoutResult]) -> list[LayoutResult]:
 
 
 def pareto_candidates(
-    pricer: Pricer, space: LayoutSpace, limits: SearchLimits, executor: Executor | None = None
+    pricer: Pricer, space: LayoutSpace, executor: Executor | None = None
 ) -> tuple[Candidate, ...]:
     """The Pareto set over every layout of a space under every recompute mode that is allowed.
 
@@ -44,7 +46,6 @@ def pareto_candidates(
     smallest.
     """
     training = pricer.training
-    rooted = SearchLimits(nodes_per_layout=0, deadline=limits.deadline)
     choices = [training.recompute] + [(mode,) for mode in training.recompute]
     owners: dict[int, Pricer] = {}
     found: list[LayoutResult] = []
@@ -55,7 +56,7 @@ def pareto_candidates(
             pricer.cluster,
             training.model_copy(update={"recompute": modes}),
         )
-        result = search_layouts(own, space, limits=rooted, executor=executor, exhaustive=True)
+        result = search_layouts(own, space, limits=_ROOTED, executor=executor, exhaustive=True)
         for solved in result.solved.values():
             owners[id(solved)] = own
             found.append(solved)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
 import numpy as np
 
 from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import NEVER, OutOfTimeError, in_force, late, poll, within
 from planner.plans import Certificate, Layout, Plan, Status, Termination
 from planner.schedule_rules import RULES
 from planner.schedules.cut_batch import batch_of, takes_batches
@@ -40,8 +44,8 @@ def solve_partition(
     """
     problem = pricer.problem(layout)
     try:
-        bottleneck = solve_bottleneck(problem, kernel="auto", deadline=limits.deadline)
-    except TimeoutError:
+        bottleneck = solve_bottleneck(problem, kernel="auto")
+    except OutOfTimeError:
         return None
     if bottleneck is None:
         return None
@@ -49,22 +53,22 @@ def solve_partition(
     few = problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS
     few &= takes_batches(problem.schedule)
     if few and not problem.is_grouped:
-        seeds.append(tuple(solve_surrogate(problem, bottleneck, kernel="auto")))
-        seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
+        with suppress(OutOfTimeError):
+            seeds.append(tuple(solve_surrogate(problem, bottleneck, kernel="auto")))
+            seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
     quick = objective is Objective.BOTTLENECK
     step = solve_step_time(
         problem,
         seeds=seeds,
         node_limit=0 if quick and not problem.is_grouped else limits.nodes_per_layout,
-        deadline=limits.deadline,
     )
-    candidates = dict.fromkeys([*seeds, *([tuple(step.cuts)] if step.cuts else [])])
-    evaluated = [found for cuts in candidates if (found := evaluate_cuts(problem, cuts))]
+    candidates = dict.fromkeys([*([tuple(step.cuts)] if step.cuts else []), *seeds])
+    evaluated = _evaluated(problem, candidates)
     if not evaluated:
         return None  # ranks that hold several stages: nothing that was tried fits
     best = min(evaluated, key=lambda found: _rank(found, objective))
     if few:
-        best = _settled(problem, best, objective, limits)
+        best = _settled(problem, best, objective)
     if quick:
         value, bound, kind = best.bottleneck, bottleneck.bound, "bottleneck"
         if problem.is_grouped:
@@ -75,7 +79,8 @@ def solve_partition(
         proven, nodes, simulations = step.bound >= value, step.nodes, step.simulations
     bound = min(bound, value)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
-    plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
+    with within(NEVER):
+        plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
     notes = plan.notes
     witness: dict[str, int | str] = {}
     covers = "cuts"
@@ -100,7 +105,7 @@ def solve_partition(
             "gap": (value - bound) / value if value else 0.0,
             "bound_covers": covers,
             "notes": notes,
-            "termination": Termination(reason=_reason(proven, limits.passed(), kind)),
+            "termination": Termination(reason=_reason(proven, late(), kind)),
             "certificate": Certificate(
                 bound_kind=kind,
                 cuts=best.cuts,
@@ -117,18 +122,30 @@ def solve_partition(
     )
 
 
-def _reason(proven: bool, late: bool, bound_kind: str) -> str:
+def _evaluated(
+    problem: ChainProblem, candidates: Iterable[tuple[int, ...]]
+) -> list[StepEvaluation]:
+    """The cuts that fit, priced; the first of them in any case, the others while there is time."""
+    evaluated: list[StepEvaluation] = []
+    for cuts in candidates:
+        with suppress(OutOfTimeError), within(in_force() if evaluated else NEVER):
+            poll()
+            found = evaluate_cuts(problem, cuts)
+            if found is not None:
+                evaluated.append(found)
+    return evaluated
+
+
+def _reason(proven: bool, interrupted: str | None, bound_kind: str) -> str:
     """Why the proof ended: where loads alone bound the value, no work would have closed it."""
     if proven:
         return "proven"
-    if late:
-        return "time_limit"
+    if interrupted:
+        return interrupted
     return "weak_bound" if bound_kind == "totals" else "work_limit"
 
 
-def _settled(
-    problem: ChainProblem, best: StepEvaluation, objective: Objective, limits: SearchLimits
-) -> StepEvaluation:
+def _settled(problem: ChainProblem, best: StepEvaluation, objective: Objective) -> StepEvaluation:
     """The best after moving single blocks over single cuts as long as its rank improves."""
     batch = batch_of(problem)
     for _ in range(_MOST_MOVES):
@@ -138,9 +155,12 @@ def _settled(
         around[np.arange(len(inner)), inner] -= 1
         around[len(inner) + np.arange(len(inner)), inner] += 1
         around = around[(np.diff(around, axis=1) > 0).all(axis=1)]
-        if not len(around) or limits.passed():
+        if not len(around) or late():
             return best
-        found = batch.evaluate(around)
+        try:
+            found = batch.evaluate(around)
+        except OutOfTimeError:
+            return best
         lead = [found.bottleneck, found.value]
         if objective is not Objective.BOTTLENECK:
             lead.reverse()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 from planner.plans import Layout
@@ -15,16 +14,10 @@ __all__ = ["LayoutResult", "SearchLimits", "SearchResult"]
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """What the search may use."""
+    """What the search may use, beside the time until the deadline in force."""
 
     nodes_per_layout: int = 40_000
     """Branch-and-bound nodes for a layout whose bound is still open at the end."""
-    deadline: float | None = None
-    """``time.monotonic()`` instant."""
-
-    def passed(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,8 @@ class SearchResult:
     bound: int
     """Proven lower bound of the objective value over the whole space."""
     proven: bool
-    timed_out: bool
+    interrupted: str | None
+    """Why the deadline cut the search short (``Deadline.passed``); None where it did not."""
     space: LayoutSpace
     bounds: SpaceBounds
     no_fit: dict[int, str] = field(default_factory=dict)

@@ -12,14 +12,16 @@ taken in order, so the answer does not depend on workers or on completion order.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import Deadline, OutOfTimeError, in_force, late, within
 from planner.errors import LayoutError, PinError
 from planner.plans import Layout
 from planner.schedules.grouping import cannot_fit
@@ -34,12 +36,14 @@ from planner.specs import Objective
 
 __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
 
-Task = tuple[ChainProblem, tuple[int, ...], int | None, int, float | None]
+Task = tuple[ChainProblem, tuple[int, ...], int | None, int, Deadline]
 """Problem, seed, upper bound, node limit and deadline of one layout's cuts."""
 
 _WAVE = 4
 _FIRST_NODES = 300
 """Branch-and-bound nodes of the first attempt to close a layout that may hold the optimum."""
+_POLL_S = 0.03
+"""How often a search that waits for other processes looks whether it should stop."""
 _MOST_IMPROVED = 12
 """Layouts under order-simulated schedules whose cuts are improved, best first: their bounds seldom
 close, so that trying all of them harder would take minutes and prove little."""
@@ -67,7 +71,7 @@ def search_layouts(
     keep
         How many of the best layouts are found exactly (1 for the plan, more for runners-up).
     limits
-        Work and time; None means the defaults and no deadline.
+        Work; None means the defaults. The deadline in force ends the search in any case.
     executor
         Any ``concurrent.futures`` executor; None runs in this thread.
     exhaustive
@@ -79,7 +83,7 @@ def search_layouts(
     if objective is Objective.FEWEST_GPUS:
         for count in np.unique(space.num_gpus).tolist():
             state.run(np.flatnonzero(space.num_gpus == count))
-            if state.result.solved or limits.passed():
+            if state.result.solved or late():
                 break
             if progress is not None:
                 progress(f"{count} GPUs are too few")
@@ -93,12 +97,13 @@ def solve_layout(
     seed: tuple[int, ...],
     upper_bound: int | None,
     node_limit: int,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> StepSolution:
     """Minimise the step time of one layout over its cuts (runs in any process)."""
-    return solve_step_time(
-        problem, seeds=[seed], upper_bound=upper_bound, node_limit=node_limit, deadline=deadline
-    )
+    with within(deadline):
+        return solve_step_time(
+            problem, seeds=[seed], upper_bound=upper_bound, node_limit=node_limit
+        )
 
 
 class _Search:
@@ -131,7 +136,7 @@ class _Search:
         self.improved: set[int] = set()
         self.ordered: list[int] | None = None  # values that are held, once somebody asks
         self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
-        self.result = SearchResult([], 0, False, False, space, bounds)
+        self.result = SearchResult([], 0, False, None, space, bounds)
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -146,8 +151,7 @@ class _Search:
         heapq.heapify(heap)
         wave: list[int] = []
         while heap or wave:
-            if self.limits.passed():
-                self.result.timed_out = True
+            if late():
                 break
             self._set_hopeless_aside(heap)
             if heap:
@@ -222,7 +226,11 @@ class _Search:
         except (PinError, LayoutError) as error:
             self.result.pin_errors[index] = str(error)
             return None
-        solution = solve_bottleneck(problem)
+        try:
+            solution = solve_bottleneck(problem)
+        except OutOfTimeError:
+            self.open[index] = self._bound_now(index)
+            return None
         self.result.bottleneck_solves += 1
         if solution is None:
             self.result.no_fit[index] = "memory"
@@ -242,25 +250,15 @@ class _Search:
 
     def _solve_wave(self, wave: list[int], node_limit: int) -> None:
         tasks = [self._task(index, node_limit) for index in wave]
-        if self.executor is None:
-            solutions: Iterable[StepSolution] = (solve_layout(*task) for task in tasks)
-            if not self.by_bound:
-                solutions = self._until_late(wave, tasks)
-        else:
-            futures = [self.executor.submit(solve_layout, *task) for task in tasks]
-            solutions = (future.result() for future in futures)
+        solutions = _solved_here(tasks)
+        if self.executor is not None:
+            solutions = _solved_by(self.executor, tasks)
+        # Layouts that time leaves no room for stay open.
+        for index in wave:
+            if index not in self.result.solved:
+                self.open[index] = self._bound_now(index)
         for index, solution in zip(wave, solutions, strict=False):
             self._take(index, solution)
-
-    def _until_late(self, wave: list[int], tasks: list[Task]) -> Iterator[StepSolution]:
-        """Solutions one by one; layouts that time leaves no room for stay open."""
-        for place, task in enumerate(tasks):
-            if self.limits.passed():
-                for index in wave[place:]:
-                    if index not in self.result.solved:
-                        self.open[index] = self._bound_now(index)
-                return
-            yield solve_layout(*task)
 
     def _task(self, index: int, node_limit: int) -> Task:
         upper: int | None = None
@@ -275,10 +273,11 @@ class _Search:
             self.bottlenecks[index].cuts,
             upper,
             node_limit,
-            self.limits.deadline,
+            in_force(),
         )
 
     def _take(self, index: int, solution: StepSolution) -> None:
+        self.open.pop(index, None)
         self.result.cut_solves += 1
         self.result.simulations += solution.simulations
         self.result.nodes += solution.nodes
@@ -306,10 +305,11 @@ class _Search:
     def _within_bottleneck(self, index: int, solution: StepSolution) -> StepEvaluation | None:
         """The better of two cuts for the bottleneck objective: least bottleneck, then step."""
         options = []
-        for cuts in (self.bottlenecks[index].cuts, solution.cuts):
-            evaluated = None if cuts is None else evaluate_cuts(self.problems[index], cuts)
-            if evaluated is not None:
-                options.append(evaluated)
+        with suppress(OutOfTimeError):
+            for cuts in (self.bottlenecks[index].cuts, solution.cuts):
+                evaluated = None if cuts is None else evaluate_cuts(self.problems[index], cuts)
+                if evaluated is not None:
+                    options.append(evaluated)
         return min(options, key=lambda e: (e.bottleneck, e.value, e.cuts), default=None)
 
     def _close_gaps(self) -> None:
@@ -338,7 +338,7 @@ class _Search:
         ]
         crowded.sort(key=lambda index: (self.bounds.estimate[index], index))
         for index in crowded[:_MOST_IMPROVED]:
-            if self.limits.passed():
+            if late():
                 return
             self._solve_wave([index], _FIRST_NODES)
 
@@ -355,7 +355,7 @@ class _Search:
                 and self._may_beat(index, place)
             ]
             undecided = self._worth_improving(undecided)
-            if not undecided or self.limits.passed():
+            if not undecided or late():
                 break
             for start in range(0, len(undecided), _WAVE):
                 self._solve_wave(undecided[start : start + _WAVE], node_limit)
@@ -395,7 +395,7 @@ class _Search:
         result.ranking = sorted(
             result.solved.values(), key=lambda found: found.rank(self.objective)
         )
-        result.timed_out = result.timed_out or self.limits.passed()
+        result.interrupted = late()
         if not result.ranking:
             return result
         best = result.ranking[0].value(self.objective)
@@ -413,6 +413,35 @@ class _Search:
         result.bound = min(open_bounds)
         result.proven = result.bound >= best
         return result
+
+
+def _solved_here(tasks: list[Task]) -> Iterator[StepSolution]:
+    """Solutions one by one, as far as time allows."""
+    for task in tasks:
+        if late():
+            return
+        yield solve_layout(*task)
+
+
+def _solved_by(executor: Executor, tasks: list[Task]) -> Iterator[StepSolution]:
+    """Solutions in the order of the tasks, as far as time allows.
+
+    Other processes know the deadline's instant alone: what they still compute for a search that
+    was stopped is not waited for.
+    """
+    futures = [executor.submit(solve_layout, *task) for task in tasks]
+    for future in futures:
+        while True:
+            try:
+                yield future.result(timeout=_POLL_S)
+                break
+            except TimeoutError:
+                if future.done():
+                    raise
+                if late():
+                    for left in futures:
+                        left.cancel()
+                    return
 
 
 def _measured(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from planner.deadlines import late
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def worker_pool(workers: int) -> Iterator[Executor | None]:
     pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(os.getpid(),))
     try:
         yield pool
+        if late():
+            _stop(pool)
         pool.shutdown(cancel_futures=True)
     except BrokenProcessPool:
         _stop(pool)

@@ -29,7 +29,7 @@ __all__ = ["Asked", "Engine", "Watcher"]
 
 _LEAST_S = 0.06
 """An answer leaves at least 50 ms before the caller's deadline; the rest is the way out."""
-_SOLVER_STOPS_BEFORE_S = 0.15
+_SOLVER_STOPS_BEFORE_S = 0.4
 """The solver is asked to stop so much before the answer has to leave, or a fifth of the time."""
 _KEPT_MODEL_BYTES = 64 << 20
 _POLL_S = 0.05

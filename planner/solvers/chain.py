@@ -6,12 +6,12 @@ obeys pins and colocation. The answer is proven: nothing below it is reachable.
 
 from __future__ import annotations
 
-import time
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.errors import InputError
 from planner.solvers import chain_packed
 from planner.solvers.chain_dense import least_bottleneck_within
@@ -53,7 +53,6 @@ def solve_bottleneck(
     *,
     kernel: Kernel = "python",
     upper_bound: int | None = None,
-    deadline: float | None = None,
 ) -> BottleneckSolution | None:
     """Cuts with the least largest stage cost, or None where no cuts are feasible.
 
@@ -64,13 +63,11 @@ def solve_bottleneck(
         uses them for large chains if numba is installed. The value is the same.
     upper_bound
         Answers above it are not wanted: None is returned instead.
-    deadline
-        ``time.monotonic()`` after which the search stops.
 
     Raises
     ------
-    TimeoutError
-        The deadline passed before the optimum was proven.
+    OutOfTimeError
+        The deadline in force passed before the optimum was proven.
     InputError
         ``kernel`` is ``numba`` and numba is not installed.
     """
@@ -101,7 +98,7 @@ def solve_bottleneck(
             return None
         cuts = tuple(room.tolist())
         return BottleneckSolution(cuts, value, value, True, probes + tests, states + priced)
-    return _within_windows(problem, lower, upper, probes, states, deadline, compiled)
+    return _within_windows(problem, lower, upper, probes, states, compiled)
 
 
 _NUMBA_PAYS = 20_000
@@ -152,15 +149,13 @@ def _within_windows(
     upper: int,
     probes: int,
     states: int,
-    deadline: float | None,
     compiled: bool,
 ) -> BottleneckSolution | None:
     """Gallop the limit up from a proven bound until its windows hold the optimum."""
     tables = tables_of(problem)
     limit, step = lower, max(1, lower >> 7)
     while True:
-        if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError("the deadline passed before the chain was solved")
+        poll()
         limit = min(limit, upper)
         windows = tables.windows(limit)
         probes += 1

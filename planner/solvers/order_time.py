@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import OutOfTimeError, late
 from planner.schedules.cut_batch import CutBatch, batch_of, takes_batches
 from planner.schedules.general_bounds import (
     GeneralTerms,
@@ -37,7 +38,6 @@ from planner.solvers.step_candidates import (
     ramps,
     solution_of,
 )
-from planner.solvers.step_search import late
 
 __all__ = ["balanced_cuts", "least_crowded", "solve_by_order"]
 
@@ -60,7 +60,6 @@ def solve_by_order(
     seeds: Sequence[Sequence[int]] = (),
     upper_bound: int | None = None,
     node_limit: int = 20000,
-    deadline: float | None = None,
 ) -> StepSolution:
     """Minimise the step value over all cuts; arguments and answer of ``solve_step_time``.
 
@@ -68,29 +67,42 @@ def solve_by_order(
     ``totals``.
     """
     best = Incumbent(problem, upper_bound)
+    try:
+        return _minimised(problem, best, seeds, node_limit)
+    except OutOfTimeError:
+        totals = grouped_least_value(problem)
+        if best.bound > totals:
+            return solution_of(best, best.bound, 0, "general_terms")
+        return solution_of(best, totals, 0, "totals")
+
+
+def _minimised(
+    problem: ChainProblem, best: Incumbent, seeds: Sequence[Sequence[int]], node_limit: int
+) -> StepSolution:
     shaped = [tuple(int(c) for c in seed) for seed in seeds]
     best.offer([cuts for cuts in shaped if is_cut(problem, cuts)])
     if problem.is_grouped:
-        return _grouped(problem, best, node_limit, deadline)
+        return _grouped(problem, best, node_limit)
     terms = general_terms(problem)
     if terms is None:
         best.offer([even_cuts(problem)])
-        _climb(best, problem, node_limit, deadline)
+        _climb(best, problem, node_limit)
         return solution_of(best, grouped_least_value(problem), 0, "totals")
     bound = terms.bound
     if bound is None:
         return no_solution(best)
+    best.bound = bound
     first = terms.argmin()
-    if first is not None and _open(best, bound) and not (best.key and late(deadline)):
+    if first is not None and _open(best, bound) and not (best.key and late()):
         best.offer([first])
-    if best.limit is None or not _open(best, bound) or node_limit <= 0 or late(deadline):
+    if best.limit is None or not _open(best, bound) or node_limit <= 0 or late():
         return solution_of(best, bound, 0, "general_terms")
     if takes_batches(problem.schedule):
         best.offer([cuts for cuts in ramps(problem) if is_cut(problem, cuts)])
-    _climb(best, problem, node_limit, deadline)
+    _climb(best, problem, node_limit)
     if not _open(best, bound):
         return solution_of(best, bound, 0, "general_terms")
-    proved, nodes = _enumerate(terms, best, node_limit, deadline)
+    proved, nodes = _enumerate(terms, best, node_limit)
     return solution_of(best, max(bound, proved), nodes, "general_terms")
 
 
@@ -98,7 +110,7 @@ def _open(best: Incumbent, bound: int) -> bool:
     return best.limit is None or bound < best.limit
 
 
-def _climb(best: Incumbent, problem: ChainProblem, node_limit: int, deadline: float | None) -> None:
+def _climb(best: Incumbent, problem: ChainProblem, node_limit: int) -> None:
     """Move runs of cuts by one block while that helps."""
     operations = 3 * problem.num_stages * problem.num_microbatches
     most = min(400, max(2 * problem.num_stages, _MOST_OPERATIONS // operations))
@@ -107,16 +119,14 @@ def _climb(best: Incumbent, problem: ChainProblem, node_limit: int, deadline: fl
         most, rounds = _MOST_FITTED, max(1, min(3, node_limit // 300))
     for _ in range(rounds if node_limit > 0 else 0):
         before = best.key
-        if before is None or late(deadline):
+        if before is None or late():
             return
         best.offer(neighbours(before[4])[:most])
         if best.key is None or best.key[0] == before[0]:
             return
 
 
-def _enumerate(
-    terms: GeneralTerms, best: Incumbent, node_limit: int, deadline: float | None
-) -> tuple[int, int]:
+def _enumerate(terms: GeneralTerms, best: Incumbent, node_limit: int) -> tuple[int, int]:
     """Simulate cuts in rising order of their bounds; returns (proven bound, cuts looked at).
 
     A heap of prefixes by the least largest term of any completion: whatever is popped bounds
@@ -141,7 +151,7 @@ def _enumerate(
             continue
         if not heap or heap[0][0] >= limit:
             break
-        if looked >= budget or late(deadline) or len(heap) > 50_000:
+        if looked >= budget or late() or len(heap) > 50_000:
             return min(heap[0][0], lowest_waiting, limit), looked
         bound, depth, cuts = heapq.heappop(heap)
         position = cuts[-1]
@@ -161,9 +171,7 @@ def _enumerate(
     return limit, looked
 
 
-def _grouped(
-    problem: ChainProblem, best: Incumbent, node_limit: int, deadline: float | None
-) -> StepSolution:
+def _grouped(problem: ChainProblem, best: Incumbent, node_limit: int) -> StepSolution:
     """Balanced chunks first, then local search under the ranks' memory."""
     bound = grouped_least_value(problem)
     if problem.num_stages > problem.num_blocks:
@@ -178,7 +186,7 @@ def _grouped(
     if best.key is None and not cannot_fit(problem):
         best.offer([least_crowded(problem, balanced, thorough=node_limit > 0)])
     if node_limit > 0:
-        _climb(best, problem, node_limit, deadline)
+        _climb(best, problem, node_limit)
     return solution_of(best, bound, 0, "totals")
 
 

@@ -69,6 +69,8 @@ class Incumbent:
         self.makespan = self.bottleneck = 0
         self.met: set[tuple[int, ...]] = set()
         self.simulations = 0
+        self.bound = 0
+        """No cuts are below this or ``outside``, as far as is proved."""
 
     @property
     def limit(self) -> int | None:

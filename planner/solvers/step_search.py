@@ -9,19 +9,19 @@ completion of the prefix. At the last stage the simulation is the value itself.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deadlines import OutOfTimeError, late
 from planner.schedules.prices import UNREACHABLE
 from planner.schedules.simulate import finishes, simulate_many
 from planner.schedules.stage_terms import StageTerms
 from planner.specs import Schedule
 
-__all__ = ["BranchResult", "branch_and_bound", "late"]
+__all__ = ["BranchResult", "branch_and_bound"]
 
 I64 = NDArray[np.int64]
 
@@ -50,17 +50,11 @@ class _Batch:
     bounds: I64
 
 
-def late(deadline: float | None) -> bool:
-    """Whether the instant of ``time.monotonic()`` has passed."""
-    return deadline is not None and time.monotonic() >= deadline
-
-
 def branch_and_bound(
     terms: StageTerms,
     limit: int,
     meet: Callable[[Sequence[tuple[int, ...]]], int | None],
     node_limit: int,
-    deadline: float | None = None,
 ) -> BranchResult:
     """Search all cuts inside the windows of ``terms`` for values below ``limit``.
 
@@ -76,27 +70,30 @@ def branch_and_bound(
     search = _Nodes(terms, limit)
     stack = [_Batch(np.zeros((1, 1), np.int64), np.zeros(1, np.int64))]
     nodes = 0
-    while stack and nodes < node_limit and not late(deadline):
+    while stack and nodes < node_limit and not late():
         batch = stack.pop()
         keep = batch.bounds < limit
         if not keep.any():
             continue
-        children = search.expand(_Batch(batch.offsets[keep], batch.bounds[keep]), limit)
-        nodes += search.bounded
-        if not len(children.bounds):
-            continue
-        if children.offsets.shape[1] == terms.stages + 1:
+        try:
+            children = search.expand(_Batch(batch.offsets[keep], batch.bounds[keep]), limit)
+            nodes += search.bounded
+            if not len(children.bounds):
+                continue
             order = np.argsort(children.bounds, kind="stable")
-            cuts = np.take_along_axis(
-                terms.position, children.offsets[order].T, axis=1
-            ).T  # (K, P+1)
-            # Leaves carry their exact value; only the best can matter.
-            least = children.bounds[order[0]]
-            ties = int((children.bounds == least).sum())
-            now = meet([tuple(row) for row in cuts[: min(ties, 16)].tolist()])
-            limit = limit if now is None else min(limit, now)
-            continue
-        order = np.argsort(children.bounds, kind="stable")
+            if children.offsets.shape[1] == terms.stages + 1:
+                cuts = np.take_along_axis(
+                    terms.position, children.offsets[order].T, axis=1
+                ).T  # (K, P+1)
+                # Leaves carry their exact value; only the best can matter.
+                least = children.bounds[order[0]]
+                ties = int((children.bounds == least).sum())
+                now = meet([tuple(row) for row in cuts[: min(ties, 16)].tolist()])
+                limit = limit if now is None else min(limit, now)
+                continue
+        except OutOfTimeError:
+            stack.append(batch)
+            break
         parts = range(0, len(order), _BATCH)
         for first in reversed(parts):
             chosen = order[first : first + _BATCH]

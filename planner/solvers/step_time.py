@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import OutOfTimeError, late
 from planner.errors import PlannerError
 from planner.schedules.bounds import least_value, root_bound
 from planner.schedules.prefix_walks import raised_bound, surviving_stages
@@ -37,7 +38,7 @@ from planner.solvers.step_candidates import (
     ramps,
     solution_of,
 )
-from planner.solvers.step_search import branch_and_bound, late
+from planner.solvers.step_search import branch_and_bound
 
 __all__ = ["StepSolution", "solve_step_time"]
 
@@ -54,7 +55,6 @@ def solve_step_time(
     seeds: Sequence[Sequence[int]] = (),
     upper_bound: int | None = None,
     node_limit: int = 20000,
-    deadline: float | None = None,
 ) -> StepSolution:
     """Minimise the step value over all cuts with exactly P non-empty stages.
 
@@ -69,17 +69,26 @@ def solve_step_time(
     node_limit
         Nodes of the branch and bound; 0 leaves the gap of the root bound. The answer is a
         deterministic function of the problem, seeds, ``upper_bound`` and this limit.
-    deadline
-        Instant of ``time.monotonic()`` to stop at with what is proved by then.
 
     Returns
     -------
     The best cut met, and a bound that holds for every cut (or equals ``upper_bound`` when
-    nothing below that exists).
+    nothing below that exists). Where the deadline in force passes first, with what is proved by
+    then.
     """
     if problem.schedule not in RECURRENT:
-        return solve_by_order(problem, seeds, upper_bound, node_limit, deadline)
+        return solve_by_order(problem, seeds, upper_bound, node_limit)
     best = Incumbent(problem, upper_bound)
+    try:
+        return _minimised(problem, best, seeds, node_limit)
+    except OutOfTimeError:
+        return solution_of(best, max(best.bound, least_value(problem)), 0, "interval_dp")
+
+
+def _minimised(
+    problem: ChainProblem, best: Incumbent, seeds: Sequence[Sequence[int]], node_limit: int
+) -> StepSolution:
+    """The steps of the module's docstring, one after the other, until the proof is complete."""
     shaped = [tuple(int(c) for c in seed) for seed in seeds]
     best.offer([cuts for cuts in shaped if is_cut(problem, cuts)])
     if best.limit is None:
@@ -96,16 +105,16 @@ def solve_step_time(
         if best.key is not None and best.key[0] == found:
             return solution_of(best, found, 0, "interval_dp")
     bound, terms = _root(problem, best, 0, walks=node_limit > 0)
-    if not _open(best, bound) or node_limit <= 0 or late(deadline):
+    if not _open(best, bound) or node_limit <= 0 or late():
         return solution_of(best, bound, 0, "interval_dp")
     if problem.num_stages * problem.num_microbatches > _MAX_OPERATIONS // 4:
         # A simulation of this size takes a second; thousands of them take the night.
         return solution_of(best, bound, 0, "interval_dp")
     before = best.limit
-    _climb(best, terms, node_limit, deadline)
+    _climb(best, terms, node_limit)
     climbed = best.limit
     if best.offer(terms.below(ramps(problem), best.limit)) != climbed:
-        _climb(best, terms, node_limit, deadline)
+        _climb(best, terms, node_limit)
     if best.limit != before:
         bound, terms = _root(problem, best, bound, walks=True)
     if not _open(best, bound):
@@ -114,8 +123,9 @@ def solve_step_time(
     if limit is None or terms.ceiling is None:
         raise PlannerError("the branch and bound needs a value to beat")
     limit = min(limit, terms.ceiling + 1)
-    result = branch_and_bound(terms, limit, best.offer, node_limit, deadline)
-    if _open(best, result.bound) and result.bound < limit and not late(deadline):
+    result = branch_and_bound(terms, limit, best.offer, node_limit)
+    best.bound = max(best.bound, bound, result.bound)
+    if _open(best, result.bound) and result.bound < limit and not late():
         bound = raised_bound(terms, bound, limit, least_value(problem))
     if result.bound <= bound:
         return solution_of(best, bound, result.nodes, "interval_dp")
@@ -140,7 +150,7 @@ def _root(
         terms = affordable_terms(problem, limit - 1, least_value(problem))
         outside = limit if terms.ceiling is None else min(limit, terms.ceiling + 1)
         found, _ = terms.bound(lambda cuts: best.offer([cuts]))
-        bound = max(bound, outside if found is None else min(found, outside))
+        bound = best.bound = max(bound, outside if found is None else min(found, outside))
         if walks and best.limit == limit and bound < outside:
             left = surviving_stages(terms, outside)
             if left is None:
@@ -154,13 +164,13 @@ def _root(
             return bound, terms
 
 
-def _climb(best: Incumbent, terms: StageTerms, node_limit: int, deadline: float | None) -> None:
+def _climb(best: Incumbent, terms: StageTerms, node_limit: int) -> None:
     """Move single blocks between any two stages of the best while that helps."""
     operations = min(_MAX_OPERATIONS, _OPERATIONS_PER_NODE * node_limit)
     most = min(1000, max(2 * terms.stages, operations // (terms.stages * terms.microbatches)))
     for _ in range(_MAX_CLIMBS):
         before = best.key
-        if before is None or late(deadline):
+        if before is None or late():
             break
         best.offer(terms.below(neighbours(before[4]), best.limit)[:most])
         if best.key is None or best.key[0] == before[0]:

@@ -12,6 +12,7 @@ from instances import make_problem, random_problem
 
 from planner.cost.certificates import reachable
 from planner.cost.stage_table import ChainProblem, TiedPair
+from planner.deadlines import Deadline, OutOfTimeError, within
 from planner.solvers import chain_packed
 from planner.solvers.brute_force import best_bottleneck, feasible_cuts
 from planner.solvers.chain import (
@@ -137,8 +138,8 @@ def test_long_chains_agree_with_the_certificate(kernel):
 
 def test_deadline_in_the_past_raises_for_the_slow_route():
     problem = make_problem([1] * 12, 3, edges=[0, 50, 0, 50, 0, 50, 0, 50, 0, 50, 0, 50, 0])
-    with pytest.raises(TimeoutError):
-        solve_bottleneck(problem, deadline=0.0)
+    with within(Deadline(0.0)), pytest.raises(OutOfTimeError):
+        solve_bottleneck(problem)
 
 
 def test_scaling_all_times_keeps_the_cuts():
