@@ -7,8 +7,9 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from google.protobuf.message import Message
@@ -161,6 +162,8 @@ class Answering:
 
     def warm_up(self) -> None:
         """Import and compile what questions need, so that the first one does not wait for it."""
+        with suppress(ImportError):
+            import_module("numba")  # compiled loops are then used from the first operation on
         plan = api.plan(
             "llama3-8b", "dgx-h100:2", global_batch_size=32, sequence_length=4096, runners_up=0
         )
