@@ -22,6 +22,7 @@ from planner import errors
 from planner.client import (
     AccessDeniedError,
     AsyncPlannerClient,
+    KeptModel,
     MessageTooLargeError,
     PlanAnswer,
     PlannerClient,
@@ -37,6 +38,7 @@ from planner.client import (
     ServerBusyError,
     ServerUnavailableError,
 )
+from planner.messages.inputs import content_hash, model_source
 from planner.plans import Plan, Status
 from planner.specs import Model, Schedule
 
@@ -519,9 +521,23 @@ def test_operations_are_cancelled(real: PlannerClient) -> None:
 
 
 def test_models_are_kept_by_their_content(real: PlannerClient) -> None:
-    content = real.put_model(planner.load_model("llama3-8b"))
-    assert content == real.put_model(planner.load_model("llama3-8b"))
-    assert len(content) == 64
+    model = planner.load_model("llama3-8b")
+    kept = real.put_model(model)
+    assert kept == real.put_model("llama3-8b")
+    answer = real.solve_plan(kept, "dgx-h100:1", **QUESTION)
+    assert answer.plan == ask(real).plan
+    other = planner.load_model("llama3-8b", sequence_length=2048)
+    lost = KeptModel(content_hash(model_source(other)), other)
+    # The server does not have it; the client sends it and asks again.
+    assert real.solve_plan(lost, "dgx-h100:1", **QUESTION).plan.sequence_length == 2048
+    other = planner.load_model("llama3-8b", sequence_length=1024)
+    lost = KeptModel(content_hash(model_source(other)), other)
+    *_, last = real.stream_plan(lost, "dgx-h100:1", **QUESTION)
+    assert isinstance(last, PlanAnswer)
+    assert last.plan.sequence_length == 1024
+    with pytest.raises(RemoteNotFoundError) as caught:
+        real.solve_plan(KeptModel("0" * 64), "dgx-h100:1", **QUESTION)
+    assert caught.value.reason == "MODEL_NOT_FOUND"
 
 
 def test_the_catalog_and_health(real: PlannerClient) -> None:

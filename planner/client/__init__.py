@@ -37,6 +37,7 @@ from planner.client.operations import RemoteOperation
 from planner.client.options import (
     CallOptions,
     JudgeOptions,
+    KeptModel,
     PartitionOptions,
     PlanOptions,
     Revisions,
@@ -53,6 +54,7 @@ __all__ = [
     "EvaluateAnswer",
     "ExplainAnswer",
     "JudgeOptions",
+    "KeptModel",
     "MessageTooLargeError",
     "PartitionOptions",
     "PlanAnswer",

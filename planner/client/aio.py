@@ -14,10 +14,18 @@ from planner.client import answers, calls
 from planner.client.aio_operations import AsyncRemoteOperation
 from planner.client.aio_waiting import AsyncCaller
 from planner.client.channel import connection
-from planner.client.fields import Names, model_argument
-from planner.client.options import JudgeOptions, PartitionOptions, PlanOptions, SimulateOptions
+from planner.client.fields import kept_model
+from planner.client.options import (
+    AnyModel,
+    JudgeOptions,
+    KeptModel,
+    PartitionOptions,
+    PlanOptions,
+    SimulateOptions,
+)
+from planner.messages.inputs import model_source
 from planner.plans import Plan
-from planner.specs import Cluster, Model, Schedule
+from planner.specs import Cluster, Schedule
 
 __all__ = ["AsyncPlannerClient"]
 
@@ -79,13 +87,13 @@ class AsyncPlannerClient:
     # --- plans --------------------------------------------------------------------------------
 
     async def solve_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> answers.PlanAnswer:
         """:meth:`PlannerClient.solve_plan`, awaited."""
         return await self._caller.run(calls.solve_plan(model, cluster, options))
 
     def stream_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> AsyncIterator[answers.PlanProgress | answers.PlanAnswer]:
         """:meth:`solve_plan` with its progress on the way; the last item is the answer.
 
@@ -94,7 +102,7 @@ class AsyncPlannerClient:
         return self._caller.stream(calls.stream_plan(model, cluster, options))
 
     async def create_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> AsyncRemoteOperation:
         """Start a plan that goes on when this call, or this client, has ended."""
         call, names = calls.create_plan(model, cluster, options)
@@ -102,7 +110,7 @@ class AsyncPlannerClient:
 
     async def partition_stages(
         self,
-        model: Model | str,
+        model: AnyModel,
         stages: int,
         microbatches: int = 1,
         **options: Unpack[PartitionOptions],
@@ -150,9 +158,15 @@ class AsyncPlannerClient:
             if not token:
                 return
 
-    async def put_model(self, model: Model | str) -> str:
-        """Send a model once; the content hash that names it in later requests."""
-        return await self._caller.run(calls.put_model(model_argument(model, Names())))
+    async def put_model(self, model: AnyModel) -> KeptModel:
+        """Send a model once; what names it in later requests.
+
+        A server that has lost it by then is sent it again, unasked.
+        """
+        found = kept_model(model)
+        if found.model is not None:
+            await self._caller.run(calls.put_model(model_source(found.model)))
+        return found
 
     async def catalog(self, name: str | None = None) -> tuple[answers.CatalogEntry, ...]:
         """Models, clusters and devices of the server; or one of them with its text."""

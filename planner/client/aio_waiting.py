@@ -13,9 +13,16 @@ import grpc.aio
 from google.longrunning import operations_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from planner.client.calls import Call
+from planner.client.calls import Call, put_model
 from planner.client.channel import Connection, retry_delay_s
-from planner.client.errors import error_of_call, plain_error, unreachable
+from planner.client.errors import (
+    MODEL_NOT_FOUND,
+    RemoteError,
+    RemoteNotFoundError,
+    error_of_call,
+    plain_error,
+    unreachable,
+)
 from planner.v1 import planner_service_pb2_grpc
 
 __all__ = ["AsyncCaller"]
@@ -53,7 +60,21 @@ class AsyncCaller:
     async def run(self, call: Call[R]) -> R:
         """Make a call of the planner's service, and read its response."""
         method = getattr(self.planner, call.method)
-        return call.read(await self.unary(method, call.request, call.timeout_s))
+        try:
+            response = await self.unary(method, call.request, call.timeout_s)
+        except RemoteNotFoundError as error:
+            if not await self._sent_again(error, call):
+                raise
+            response = await self.unary(method, call.request, call.timeout_s)
+        return call.read(response)
+
+    async def _sent_again(self, error: RemoteError, call: Call[R]) -> bool:
+        """Send the models that a server has lost; whether there is any to send."""
+        if error.reason != MODEL_NOT_FOUND or not call.kept:
+            return False
+        for source in call.kept.values():
+            await self.run(put_model(source))
+        return True
 
     async def unary(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
         """The response of a method of any service; errors are ours."""
@@ -65,7 +86,8 @@ class AsyncCaller:
             try:
                 return await method(request, timeout=left_s, metadata=self._metadata)
             except grpc.aio.AioRpcError as failed:
-                await self._wait_or_raise(failed, whole_s, deadline)
+                error = error_of_call(failed, self.address, whole_s)
+                await self._wait_or_raise(error, deadline)
 
     async def stream(self, call: Call[R]) -> AsyncIterator[R]:
         """The responses of a streaming method; leaving the iterator cancels the call."""
@@ -73,7 +95,7 @@ class AsyncCaller:
         deadline = time.monotonic() + whole_s
         await self._connect(deadline)
         method = getattr(self.planner, call.method)
-        begun = False
+        begun, sent = False, False
         while True:
             left_s = max(deadline - time.monotonic(), 0.0)
             running = method(call.request, timeout=left_s, metadata=self._metadata)
@@ -83,13 +105,16 @@ class AsyncCaller:
                     yield call.read(response)
                 return
             except grpc.aio.AioRpcError as failed:
+                error = error_of_call(failed, self.address, whole_s)
+                if not sent and await self._sent_again(error, call):
+                    sent = True
+                    continue
                 # What was seen once is not to be seen again.
-                await self._wait_or_raise(failed, whole_s, 0.0 if begun else deadline)
+                await self._wait_or_raise(error, 0.0 if begun else deadline)
             finally:
                 running.cancel()
 
-    async def _wait_or_raise(self, failed: Any, whole_s: float, deadline: float) -> None:
-        error = error_of_call(failed, self.address, whole_s)
+    async def _wait_or_raise(self, error: RemoteError, deadline: float) -> None:
         delay_s = retry_delay_s(error, deadline - time.monotonic())
         if delay_s is None:
             raise error from None

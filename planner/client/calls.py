@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -26,6 +26,7 @@ from planner.client.fields import (
     set_field,
 )
 from planner.client.options import (
+    AnyModel,
     JudgeOptions,
     PartitionOptions,
     PlanOptions,
@@ -36,7 +37,7 @@ from planner.errors import InputError
 from planner.messages.inputs import training_message
 from planner.plans import Plan
 from planner.schedule_rules import RULES
-from planner.specs import Cluster, Model, Objective, Precision, Schedule, Sends
+from planner.specs import Cluster, Objective, Precision, Schedule, Sends
 from planner.v1 import inputs_pb2
 from planner.v1 import planner_service_pb2 as pb
 
@@ -70,24 +71,28 @@ class Call(Generic[R]):
     read: Callable[[Any], R]
     timeout_s: float | None = None
     """None: the client's own."""
+    kept: Mapping[str, inputs_pb2.ModelSource] = field(default_factory=dict)
+    """What is sent again where the server has lost it, by content hash."""
 
 
 # --- plans ---------------------------------------------------------------------------------------
 
 
 def solve_plan(
-    model: Model | str, cluster: Cluster | str, options: PlanOptions
+    model: AnyModel, cluster: Cluster | str, options: PlanOptions
 ) -> Call[answers.PlanAnswer]:
     """``SolvePlan``."""
     given, names = dict(options), Names()
     request = pb.SolvePlanRequest()
     timeout_s = _head(request, given)
     _question(request.question, model, cluster, given, names)
-    return Call("SolvePlan", request, lambda r: answers.plan_answer(r, names), timeout_s)
+    return Call(
+        "SolvePlan", request, lambda r: answers.plan_answer(r, names), timeout_s, names.kept
+    )
 
 
 def stream_plan(
-    model: Model | str, cluster: Cluster | str, options: PlanOptions
+    model: AnyModel, cluster: Cluster | str, options: PlanOptions
 ) -> Call[answers.PlanProgress | answers.PlanAnswer]:
     """``StreamPlan``."""
     given, names = dict(options), Names()
@@ -100,11 +105,11 @@ def stream_plan(
             return answers.progress_of(response.progress)
         return answers.plan_answer(response.answer, names)
 
-    return Call("StreamPlan", request, read, timeout_s)
+    return Call("StreamPlan", request, read, timeout_s, names.kept)
 
 
 def create_plan(
-    model: Model | str, cluster: Cluster | str, options: PlanOptions
+    model: AnyModel, cluster: Cluster | str, options: PlanOptions
 ) -> tuple[Call[Any], Names]:
     """``CreatePlan``, and the names that its answer is to get."""
     given, names = dict(options), Names()
@@ -113,12 +118,12 @@ def create_plan(
     timeout_s: Any = given.pop("timeout_s", None)
     _head(request, given)
     _question(request.question, model, cluster, given, names)
-    return Call("CreatePlan", request, lambda operation: operation, timeout_s), names
+    return Call("CreatePlan", request, lambda operation: operation, timeout_s, names.kept), names
 
 
 def _question(
     question: pb.PlanQuestion,
-    model: Model | str,
+    model: AnyModel,
     cluster: Cluster | str,
     given: dict[str, Any],
     names: Names,
@@ -167,7 +172,7 @@ def set_training(message: inputs_pb2.Training, given: dict[str, Any]) -> None:
 
 
 def partition_stages(
-    model: Model | str, stages: int, microbatches: int, options: PartitionOptions
+    model: AnyModel, stages: int, microbatches: int, options: PartitionOptions
 ) -> Call[answers.PlanAnswer]:
     """``PartitionStages``."""
     given, names = dict(options), Names()
@@ -210,21 +215,27 @@ def partition_stages(
     _set_optimizer(request, given)
     _set_sends(request, given)
     _refuse_rest(given)
-    return Call("PartitionStages", request, lambda r: answers.plan_answer(r, names), timeout_s)
+    return Call(
+        "PartitionStages", request, lambda r: answers.plan_answer(r, names), timeout_s, names.kept
+    )
 
 
 def evaluate_plan(plan: Plan | str, options: JudgeOptions) -> Call[answers.EvaluateAnswer]:
     """``EvaluatePlan``."""
     request = pb.EvaluatePlanRequest()
     names, timeout_s = _judged(request, plan, options)
-    return Call("EvaluatePlan", request, lambda r: answers.evaluate_answer(r, names), timeout_s)
+    return Call(
+        "EvaluatePlan", request, lambda r: answers.evaluate_answer(r, names), timeout_s, names.kept
+    )
 
 
 def explain_plan(plan: Plan | str, options: JudgeOptions) -> Call[answers.ExplainAnswer]:
     """``ExplainPlan``."""
     request = pb.ExplainPlanRequest()
     names, timeout_s = _judged(request, plan, options)
-    return Call("ExplainPlan", request, lambda r: answers.explain_answer(r, names), timeout_s)
+    return Call(
+        "ExplainPlan", request, lambda r: answers.explain_answer(r, names), timeout_s, names.kept
+    )
 
 
 def _judged(request: Any, plan: Plan | str, options: JudgeOptions) -> tuple[Names, float | None]:
@@ -301,10 +312,10 @@ def simulate_schedule(
     else:
         assert subject is not None
         request.plan.CopyFrom(plan_argument(subject))
-    for option, field in _SIMULATED.items():
-        set_field(request, field, given.pop(option, None), option)
-    for option, field in _SIMULATED_TIMES.items():
-        set_field(request, field, numbers_of(given.pop(option, None)), option)
+    for option, target in _SIMULATED.items():
+        set_field(request, target, given.pop(option, None), option)
+    for option, target in _SIMULATED_TIMES.items():
+        set_field(request, target, numbers_of(given.pop(option, None)), option)
     set_field(request, "aim", given.pop("aim", None))
     _set_sends(request, given)
     _replacements(request, given, names)
@@ -315,7 +326,11 @@ def simulate_schedule(
         request.renderings.append(number)
     _refuse_rest(given)
     return Call(
-        "SimulateSchedule", request, lambda r: answers.simulation_answer(r, names), timeout_s
+        "SimulateSchedule",
+        request,
+        lambda r: answers.simulation_answer(r, names),
+        timeout_s,
+        names.kept,
     )
 
 
@@ -323,7 +338,7 @@ def simulate_schedule(
 
 
 def put_model(source: inputs_pb2.ModelSource) -> Call[str]:
-    """``PutModel``; the content hash."""
+    """``PutModel``: content to keep; its hash."""
     return Call("PutModel", pb.PutModelRequest(model=source), lambda r: str(r.content_hash))
 
 

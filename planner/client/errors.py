@@ -46,6 +46,9 @@ __all__ = [
     "error_of_status",
 ]
 
+MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+"""Reason of a server that does not keep a model which is named by its content."""
+
 _STATUS_KEY = "grpc-status-details-bin"
 _SIZES = re.compile(r"\((\d+) vs\. (\d+)\)")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

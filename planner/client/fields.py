@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
+from planner.client.options import AnyModel, KeptModel
 from planner.errors import InputError
 from planner.formats.spelling import did_you_mean
 from planner.messages.convert import enum_name
-from planner.messages.inputs import cluster_source, model_source
+from planner.messages.inputs import cluster_source, content_hash, model_source
 from planner.messages.plans import plan_message
 from planner.plans import Plan
 from planner.schedule_rules import AUTOMATIC
-from planner.specs import Cluster, Model, Recompute, Schedule
+from planner.specs import Cluster, Recompute, Schedule
 from planner.v1 import common_pb2, inputs_pb2, plan_pb2
 
 __all__ = [
     "Names",
     "cluster_argument",
+    "kept_model",
     "member_of",
     "model_argument",
     "number_of",
@@ -130,6 +132,8 @@ class Names:
     def __init__(self) -> None:
         self.inputs: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.kept: dict[str, inputs_pb2.ModelSource] = {}
+        """Models that the server should have, by content hash, to be sent where it has not."""
 
     def restore(self, plan: Plan) -> Plan:
         """The plan under the caller's names, as the library's own would have them."""
@@ -138,25 +142,30 @@ class Names:
         return plan.model_copy(update={"inputs": {**plan.inputs, **self.inputs}})
 
 
-def model_argument(
-    model: Model | str, names: Names, sent: Mapping[int, str] | None = None
-) -> inputs_pb2.ModelSource:
-    """A model as a source; a file is read here, as the server reads none.
-
-    Parameters
-    ----------
-    sent
-        Content hashes of models that the server keeps, by the identity of the model.
-    """
+def model_argument(model: AnyModel, names: Names) -> inputs_pb2.ModelSource:
+    """A model as a source; a file is read here, as the server reads none."""
+    if isinstance(model, KeptModel):
+        if model.model is not None:
+            names.kept[model.content_hash] = model_source(model.model)
+        return inputs_pb2.ModelSource(content_hash=model.content_hash)
     if isinstance(model, str) and _is_file(model):
         from planner.formats.models import read_model
 
         names.inputs["model"] = model
         model, notes = read_model(model)
         names.warnings += notes
-    if sent is not None and id(model) in sent:
-        return inputs_pb2.ModelSource(content_hash=sent[id(model)])
     return model_source(model)
+
+
+def kept_model(model: AnyModel) -> KeptModel:
+    """A model with its content hash; names are looked up here, as only content can be sent."""
+    if isinstance(model, KeptModel):
+        return model
+    if isinstance(model, str):
+        from planner.formats.models import read_model
+
+        model, _ = read_model(model)
+    return KeptModel(content_hash(model_source(model)), model)
 
 
 def cluster_argument(cluster: Cluster | str, names: Names) -> inputs_pb2.ClusterSource:

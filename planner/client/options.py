@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Required, TypedDict
 
 from planner.plans import Plan
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from planner.studies.simulation_times import Milliseconds
 
 __all__ = [
+    "AnyModel",
     "CallOptions",
     "JudgeOptions",
+    "KeptModel",
     "PartitionOptions",
     "PlanOptions",
     "Revisions",
@@ -37,6 +39,21 @@ class Revisions:
 
 
 NO_REVISIONS = Revisions()
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A model that the server keeps: requests name it by its content.
+
+    Where ``model`` is given, a server that has lost it, or another replica, is sent it again.
+    """
+
+    content_hash: str
+    model: Model | None = field(default=None, compare=False, repr=False)
+
+
+AnyModel = Model | KeptModel | str
+"""A model, one that the server keeps, a name of its catalog, or a file that is read here."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -117,7 +134,7 @@ class PartitionOptions(CallOptions, total=False):
 class JudgeOptions(CallOptions, total=False):
     """As ``planner.evaluate`` and ``planner.explain`` take them."""
 
-    model: Model | str | None
+    model: AnyModel | None
     cluster: Cluster | str | None
     training: Training | None
 
@@ -150,7 +167,7 @@ class SimulateOptions(CallOptions, total=False):
     order: Sequence[Sequence[str]] | None
     order_text: str | None
     order_name: str
-    model: Model | str | None
+    model: AnyModel | None
     cluster: Cluster | str | None
     training: Training | None
     renderings: Sequence[str]

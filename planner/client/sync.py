@@ -12,12 +12,20 @@ from grpc_health.v1 import health_pb2
 
 from planner.client import answers, calls
 from planner.client.channel import connection
-from planner.client.fields import Names, model_argument
+from planner.client.fields import kept_model
 from planner.client.operations import RemoteOperation
-from planner.client.options import JudgeOptions, PartitionOptions, PlanOptions, SimulateOptions
+from planner.client.options import (
+    AnyModel,
+    JudgeOptions,
+    KeptModel,
+    PartitionOptions,
+    PlanOptions,
+    SimulateOptions,
+)
 from planner.client.waiting import Caller
+from planner.messages.inputs import model_source
 from planner.plans import Plan
-from planner.specs import Cluster, Model, Schedule
+from planner.specs import Cluster, Schedule
 
 __all__ = ["PlannerClient"]
 
@@ -96,7 +104,7 @@ class PlannerClient:
     # --- plans --------------------------------------------------------------------------------
 
     def solve_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> answers.PlanAnswer:
         """The best layout of a model on a cluster: ``planner.plan`` on the server.
 
@@ -115,7 +123,7 @@ class PlannerClient:
         return self._caller.run(calls.solve_plan(model, cluster, options))
 
     def stream_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> Iterator[answers.PlanProgress | answers.PlanAnswer]:
         """:meth:`solve_plan` with its progress on the way; the last item is the answer.
 
@@ -124,7 +132,7 @@ class PlannerClient:
         return self._caller.stream(calls.stream_plan(model, cluster, options))
 
     def create_plan(
-        self, model: Model | str, cluster: Cluster | str, **options: Unpack[PlanOptions]
+        self, model: AnyModel, cluster: Cluster | str, **options: Unpack[PlanOptions]
     ) -> RemoteOperation:
         """Start a plan that goes on when this call, or this client, has ended."""
         call, names = calls.create_plan(model, cluster, options)
@@ -132,7 +140,7 @@ class PlannerClient:
 
     def partition_stages(
         self,
-        model: Model | str,
+        model: AnyModel,
         stages: int,
         microbatches: int = 1,
         **options: Unpack[PartitionOptions],
@@ -179,9 +187,15 @@ class PlannerClient:
             if not token:
                 return
 
-    def put_model(self, model: Model | str) -> str:
-        """Send a model once; the content hash that names it in later requests."""
-        return self._caller.run(calls.put_model(model_argument(model, Names())))
+    def put_model(self, model: AnyModel) -> KeptModel:
+        """Send a model once; what names it in later requests.
+
+        A server that has lost it by then is sent it again, unasked.
+        """
+        found = kept_model(model)
+        if found.model is not None:
+            self._caller.run(calls.put_model(model_source(found.model)))
+        return found
 
     def catalog(self, name: str | None = None) -> tuple[answers.CatalogEntry, ...]:
         """Models, clusters and devices of the server; or one of them with its text."""

@@ -12,9 +12,16 @@ import grpc
 from google.longrunning import operations_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from planner.client.calls import Call
+from planner.client.calls import Call, put_model
 from planner.client.channel import Connection, retry_delay_s
-from planner.client.errors import error_of_call, plain_error, unreachable
+from planner.client.errors import (
+    MODEL_NOT_FOUND,
+    RemoteError,
+    RemoteNotFoundError,
+    error_of_call,
+    plain_error,
+    unreachable,
+)
 from planner.v1 import planner_service_pb2_grpc
 
 __all__ = ["Caller"]
@@ -52,7 +59,21 @@ class Caller:
     def run(self, call: Call[R]) -> R:
         """Make a call of the planner's service, and read its response."""
         method = getattr(self.planner, call.method)
-        return call.read(self.unary(method, call.request, call.timeout_s))
+        try:
+            response = self.unary(method, call.request, call.timeout_s)
+        except RemoteNotFoundError as error:
+            if not self._sent_again(error, call):
+                raise
+            response = self.unary(method, call.request, call.timeout_s)
+        return call.read(response)
+
+    def _sent_again(self, error: RemoteError, call: Call[R]) -> bool:
+        """Send the models that a server has lost; whether there is any to send."""
+        if error.reason != MODEL_NOT_FOUND or not call.kept:
+            return False
+        for source in call.kept.values():
+            self.run(put_model(source))
+        return True
 
     def unary(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
         """The response of a method of any service; errors are ours."""
@@ -65,7 +86,8 @@ class Caller:
             try:
                 return running.result()
             except grpc.RpcError as failed:
-                self._wait_or_raise(failed, whole_s, deadline)
+                error = error_of_call(failed, self.address, whole_s)
+                self._wait_or_raise(error, deadline)
             except BaseException:
                 # Ctrl-C ends the wait, and the server is not to go on for nobody.
                 running.cancel()
@@ -77,7 +99,7 @@ class Caller:
         deadline = time.monotonic() + whole_s
         self._connect(deadline)
         method = getattr(self.planner, call.method)
-        begun = False
+        begun, sent = False, False
         while True:
             left_s = deadline - time.monotonic()
             running = method(call.request, timeout=max(left_s, 0.0), metadata=self._metadata)
@@ -87,13 +109,16 @@ class Caller:
                     yield call.read(response)
                 return
             except grpc.RpcError as failed:
+                error = error_of_call(failed, self.address, whole_s)
+                if not sent and self._sent_again(error, call):
+                    sent = True
+                    continue
                 # What was seen once is not to be seen again.
-                self._wait_or_raise(failed, whole_s, 0.0 if begun else deadline)
+                self._wait_or_raise(error, 0.0 if begun else deadline)
             finally:
                 running.cancel()
 
-    def _wait_or_raise(self, failed: Any, whole_s: float, deadline: float) -> None:
-        error = error_of_call(failed, self.address, whole_s)
+    def _wait_or_raise(self, error: RemoteError, deadline: float) -> None:
         delay_s = retry_delay_s(error, deadline - time.monotonic())
         if delay_s is None:
             raise error from None
