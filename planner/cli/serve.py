@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,8 @@ _HELP = {
 
 def serve_command(config: Path | None, **flags: Any) -> None:
     """Run the gRPC service until SIGTERM; settings come from flags, PLANNER_* and --config."""
+    # The core of gRPC has a log of its own, in no format of ours; what it says we say as well.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from planner.service.server import serve
     from planner.service.settings import load_settings
 

@@ -40,8 +40,11 @@ __all__ = [
     "model_of",
     "model_source",
     "objective_of",
+    "optimizer_of",
+    "precision_of",
     "recompute_of",
     "schedules_of",
+    "sends_of",
     "training_message",
     "training_options",
 ]
@@ -83,8 +86,7 @@ def model_of(source: inputs_pb2.ModelSource) -> tuple[Model, tuple[str, ...]]:
     RequestError
         With the field inside the source.
     """
-    with at_field("precision"):
-        precision = _optional(source.precision, Precision, "Precision")
+    precision = precision_of(source.precision)
     length = _positive(source.sequence_length, "sequence_length")
     kind = source.WhichOneof("source")
     if kind == "catalog_name":
@@ -146,8 +148,7 @@ def _model_of_profile(profile: inputs_pb2.LayerProfile, precision: Precision | N
             if chain and index:
                 fields["inputs"] = (profile.layers[index - 1].name,)
             layers.append(Layer(**fields))
-    with at_field("precision"):
-        own = _optional(profile.precision, Precision, "Precision")
+    own = precision_of(profile.precision)
     return Model(
         name=profile.name or "model",
         layers=tuple(layers),
@@ -256,8 +257,7 @@ def training_options(message: inputs_pb2.Training) -> dict[str, Any]:
         value = getattr(message, name)
         if value:
             options[name] = value
-    with at_field("precision"):
-        precision = _optional(message.precision, Precision, "Precision")
+    precision = precision_of(message.precision)
     if precision is not None:
         options["precision"] = precision
     if message.optimizer:
@@ -277,8 +277,7 @@ def training_options(message: inputs_pb2.Training) -> dict[str, Any]:
     recompute = recompute_of(message.recompute)
     if recompute:
         options["recompute"] = recompute
-    with at_field("sends"):
-        sends = _optional(message.sends, Sends, "Sends")
+    sends = sends_of(message.sends)
     if sends is not None:
         options["sends"] = sends
     if message.allow_cross_domain:
@@ -286,6 +285,20 @@ def training_options(message: inputs_pb2.Training) -> dict[str, Any]:
     with at_field("pins"):
         options.update(read_fields(message.pins, Pins))
     return options
+
+
+def precision_of(number: int) -> Precision | None:
+    """A precision by number; None where none is given."""
+    with at_field("precision"):
+        found: Precision | None = _optional(number, Precision, "Precision")
+    return found
+
+
+def sends_of(number: int) -> Sends | None:
+    """How sends behave, by number; None where nothing is said."""
+    with at_field("sends"):
+        found: Sends | None = _optional(number, Sends, "Sends")
+    return found
 
 
 def optimizer_of(number: int) -> str:

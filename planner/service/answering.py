@@ -27,7 +27,14 @@ from planner.errors import (
 )
 from planner.messages.convert import to_message
 from planner.messages.fields import RequestError, at_field
-from planner.messages.inputs import objective_of, optimizer_of, recompute_of, schedules_of
+from planner.messages.inputs import (
+    objective_of,
+    optimizer_of,
+    precision_of,
+    recompute_of,
+    schedules_of,
+    sends_of,
+)
 from planner.messages.inputs import training_options as options_of
 from planner.messages.plans import (
     explanation_message,
@@ -40,7 +47,7 @@ from planner.revisions import calibration_revision, catalog_revision
 from planner.service import errors
 from planner.service.frames import Answer, Failed, Task
 from planner.service.sources import Sources
-from planner.specs import Cluster, Model, Objective, Precision, Sends
+from planner.specs import Cluster, Model, Objective
 from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 from planner.version import planner_version
@@ -378,16 +385,16 @@ def _partition_options(request: pb.PartitionStagesRequest) -> dict[str, Any]:
         value = getattr(request, name)
         if value:
             options[name] = value
-    if request.precision:
-        options["precision"] = Precision[
-            common_pb2.Precision.Name(request.precision).removeprefix("PRECISION_")
-        ]
+    precision = precision_of(request.precision)
+    if precision is not None:
+        options["precision"] = precision
     if request.optimizer:
         options["optimizer"] = optimizer_of(request.optimizer)
     if request.HasField("sequence_parallel"):
         options["sequence_parallel"] = request.sequence_parallel
-    if request.sends:
-        options["sends"] = Sends[common_pb2.Sends.Name(request.sends).removeprefix("SENDS_")]
+    sends = sends_of(request.sends)
+    if sends is not None:
+        options["sends"] = sends
     return options
 
 

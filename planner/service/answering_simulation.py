@@ -11,9 +11,9 @@ from google.protobuf.message import Message
 from planner.errors import InputError
 from planner.formats.torch_schedule import parse_order
 from planner.messages.fields import RequestError, at_field
-from planner.messages.inputs import schedules_of
+from planner.messages.inputs import schedules_of, sends_of
 from planner.service.sources import Sources
-from planner.specs import Schedule, Sends
+from planner.specs import Schedule
 from planner.studies.comparison import compare_schedules
 from planner.studies.plan_simulation import simulate_plan
 from planner.studies.simulation import simulate
@@ -107,8 +107,9 @@ def _options(request: pb.SimulateScheduleRequest) -> dict[str, Any]:
     options["freed_at_i"] = request.freed_at_i
     if request.HasField("pair_ms"):
         options["pair_ms"] = request.pair_ms
-    if request.sends:
-        options["sends"] = Sends[common_pb2.Sends.Name(request.sends).removeprefix("SENDS_")]
+    sends = sends_of(request.sends)
+    if sends is not None:
+        options["sends"] = sends
     return options
 
 
