@@ -7,6 +7,7 @@ library's own error, so that a message is the same wherever it was found.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli.backend import CatalogRow, Shown, SimulationQuestion, TextKind
 from planner.cli.output import emit_shown, line_width, warn
-from planner.errors import InputError, NotInCatalogError
+from planner.errors import InputError, NotInCatalogError, PlannerError
 from planner.plans import Plan, Status
 from planner.specs import Cluster, Model, Training
 
 if TYPE_CHECKING:
     from planner.check import Verification
-    from planner.client import PlannerClient, Rendering, SimulationAnswer
+    from planner.client import PlanAnswer, PlannerClient, Rendering, SimulationAnswer
     from planner.client.options import JudgeOptions, SimulateOptions
     from planner.plans import Explanation
 
@@ -56,6 +57,8 @@ class RemoteBackend:
         key_file: str | None = None,
         on_close: Callable[[Callable[[], None]], object] = lambda close: None,
     ) -> None:
+        # The core of gRPC has a log of its own on stderr; what matters of it is in our errors.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._address = address
         self._token_file = token_file
         self._files: dict[str, Any] = {
@@ -83,13 +86,33 @@ class RemoteBackend:
         """As ``planner.plan``; how many processes work on it is the server's matter."""
         from planner.options import schedules_of
 
-        for name in ("workers", "progress"):
-            options.pop(name, None)
+        options.pop("workers", None)
+        progress: Callable[[str], None] | None = options.pop("progress", None)
         options["schedules"] = schedules_of(options["schedules"])
         with _library_errors():
-            answer = self._client.solve_plan(model, cluster, **options)
+            if progress is None or not sys.stderr.isatty():
+                answer = self._client.solve_plan(model, cluster, **options)
+            else:
+                answer = self._watched(model, cluster, options, progress)
         _say(answer.warnings)
         return answer.plan
+
+    def _watched(
+        self,
+        model: Model,
+        cluster: Cluster,
+        options: dict[str, Any],
+        progress: Callable[[str], None],
+    ) -> PlanAnswer:
+        """A plan whose search is told about on the way."""
+        from planner.client import PlanAnswer
+
+        for item in self._client.stream_plan(model, cluster, **options):
+            if isinstance(item, PlanAnswer):
+                return item
+            best = "" if item.value_ms is None else f", best so far {item.value_ms:.1f} ms"
+            progress(f"{item.layouts_done} of {item.layouts_total} layouts{best}")
+        raise PlannerError("the server ended the search without an answer")
 
     def partition(
         self, model: Model, stages: int, microbatches: int, *, cluster: str | None, **options: Any

@@ -12,8 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+import trustme
 from cli_command import Command, Outcome, profile_text, rows
+from fake_planner_service import fake_service
 from server_process import ServerProcess, running_server
 
 
@@ -374,6 +377,43 @@ def test_terminals_get_the_same_colours(server: ServerProcess) -> None:
     here = _on_a_terminal(*flags)
     assert "\x1b[" in here
     assert _on_a_terminal("--server", server.address, *flags) == here
+
+
+def test_no_log_of_grpc_is_on_stderr(tmp_path: Path) -> None:
+    stranger = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(stranger)
+    issued = trustme.CA().issue_cert("127.0.0.1")
+    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
+    with fake_service(credentials) as fake:
+        flags = ["--server", fake.address, "--server-ca", str(stranger)]
+        command = [sys.executable, "-m", "planner", *flags, "catalog"]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (run.returncode, run.stdout) == (1, "")
+    (line,) = run.stderr.splitlines()
+    assert "CERTIFICATE_VERIFY_FAILED" in line
+
+
+def test_progress_is_told_on_a_terminal(server: ServerProcess) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "planner", "--server", server.address, *LONG]
+    run = subprocess.Popen(
+        [*command, "--time-limit", "4s"], stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while b"best so far" not in shown:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    run.send_signal(signal.SIGINT)
+    run.wait(10)
+    os.close(ours)
+    assert b"layouts, best so far" in shown
 
 
 def _on_a_terminal(*arguments: str) -> str:
