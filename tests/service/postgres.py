@@ -140,7 +140,8 @@ class PostgresServer:
             [
                 self._binaries / "initdb",
                 *("-D", self._folder / "data", "-U", _USER, "--pwfile", word, "--no-sync"),
-                *("-E", "UTF8", "--locale=C.UTF-8"),
+                # A language's order, not the bytes': nothing may rest on the database's own.
+                *("-E", "UTF8", "--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en"),
                 *("--auth-local=trust", "--auth-host=scram-sha-256"),
             ],
             capture_output=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -261,9 +262,11 @@ class SqlStore:
         """See `PlanStore.get_model`."""
         model = await self._read(contents.get_model, content_hash)
         # SQLite writes the whole row again to move its expiry, which may be megabytes.
-        if model is not None and self._now() + ttl_s - model.expires_at > ttl_s / 10:
-            await self._write(contents.keep_model, content_hash, ttl_s=ttl_s)
-        return model
+        until = self._now() + ttl_s
+        if model is None or until - model.expires_at <= ttl_s / 10:
+            return model
+        await self._write(contents.keep_model, content_hash, ttl_s=ttl_s)
+        return replace(model, expires_at=until)
 
     # Plans
 

@@ -65,6 +65,22 @@ class TestRequests:
         assert (await begin(store, owner="call-3")).outcome is RequestOutcome.FRESH
 
     @in_loop
+    async def test_one_of_twenty_takes_a_lapsed_request_over(self, place: Place) -> None:
+        stores = [place.open(), place.open()]
+        for index in range(5):
+            request_id = f"id-{index}"
+            await begin(stores[0], request_id=request_id)
+            place.clock.advance(10)
+            found = await asyncio.gather(
+                *(
+                    begin(stores[each % 2], request_id=request_id, owner=f"next-{each}")
+                    for each in range(20)
+                )
+            )
+            outcomes = [each.outcome for each in found]
+            assert outcomes.count(RequestOutcome.FRESH) == 1
+
+    @in_loop
     async def test_an_expired_answer_is_forgotten(self, place: Place) -> None:
         store = place.open()
         await begin(store, lease_s=1, ttl_s=5)
