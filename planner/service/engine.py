@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,12 +22,23 @@ from planner.service.identity import Caller
 from planner.service.lanes import lane_of
 from planner.service.pool import Job, OutOfTimeError, Pool, PoolWatcher
 from planner.service.settings import ServiceSettings
-from planner.service.store import NewPlan, PlanLabels, PlanStore, RequestOutcome
+from planner.service.store import (
+    NewPlan,
+    PlanLabels,
+    PlanStore,
+    RequestOutcome,
+    StoreError,
+    StoreFullError,
+)
 from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 
 __all__ = ["Asked", "Engine", "Watcher"]
 
+log = logging.getLogger(__name__)
+
+_STORE_S = 2.0
+"""How long an answer waits for the store that keeps its plans."""
 _LEAST_S = 0.06
 """An answer leaves at least 50 ms before the caller's deadline; the rest is the way out."""
 _SOLVER_STOPS_BEFORE_S = 0.4
@@ -293,7 +305,12 @@ class Engine:
                 )
                 for name, content, labels in answer.plans
             ]
-            await self.store.put_plans(plans, ttl_s=self.settings.plan_ttl_s)
+            try:
+                async with asyncio.timeout(_STORE_S):
+                    await self.store.put_plans(plans, ttl_s=self.settings.plan_ttl_s)
+            except (StoreError, TimeoutError) as error:
+                # The answer is none the worse for it; only GetPlan will not find it.
+                log.warning("a plan is answered but not kept: %s", error or "the store is slow")
         if cacheable and answer.final:
             self.cache.put(key, CachedAnswer(answer.response, answer.revisions))
 
@@ -344,11 +361,12 @@ class Engine:
             if slot.made is None:
                 await asyncio.shield(self.store.abandon_request(**names, owner=owner))
             else:
-                await asyncio.shield(
-                    self.store.finish_request(
-                        **names, owner=owner, response_bytes=slot.made, ttl_s=ttl_s
+                with suppress(StoreFullError):  # answers are deterministic: it may be made again
+                    await asyncio.shield(
+                        self.store.finish_request(
+                            **names, owner=owner, response_bytes=slot.made, ttl_s=ttl_s
+                        )
                     )
-                )
 
 
 @dataclass

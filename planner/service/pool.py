@@ -110,6 +110,14 @@ class _Lane:
         self.usual_s += 0.1 * (seconds - self.usual_s)
 
 
+@dataclass(eq=False)
+class _Busy:
+    """What a worker is at, and whose slot that takes."""
+
+    job: Job
+    slots: _Lane
+
+
 class Pool:
     """All workers of a server."""
 
@@ -123,7 +131,7 @@ class Pool:
         self._target = settings.quick_slots + settings.slots + settings.spare_workers
         self._workers: set[WorkerProcess] = set()
         self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, Job] = {}
+        self._busy: dict[WorkerProcess, _Busy] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count(1)
         self._closing = False
@@ -207,14 +215,16 @@ class Pool:
             raise
 
     def _dispatch(self) -> None:
-        for lane in self._lanes.values():
-            while len(lane.queue) and lane.running < lane.limit and self._idle:
-                waiting = lane.queue.pop()
+        """Give free slots away: each lane's to its own first, then searches' to small questions."""
+        quick, search = self._lanes[LaneName.QUICK], self._lanes[LaneName.SEARCH]
+        for waiting_lane, slots in ((quick, quick), (search, search), (quick, search)):
+            while len(waiting_lane.queue) and slots.running < slots.limit and self._idle:
+                waiting = waiting_lane.queue.pop()
                 if waiting.granted.done():
                     continue
                 worker = self._idle.pop()
-                lane.running += 1
-                self._busy[worker] = waiting.job
+                slots.running += 1
+                self._busy[worker] = _Busy(waiting.job, slots)
                 waiting.granted.set_result(worker)
 
     async def _ask(self, worker: WorkerProcess, job: Job) -> Answer | Failed:
@@ -272,10 +282,11 @@ class Pool:
         self, worker: WorkerProcess, job: Job, seconds: float, found: Answer | Failed | None = None
     ) -> None:
         """Give a slot back, and its worker to the next one if it is fit for that."""
-        if self._busy.pop(worker, None) is None:
+        busy = self._busy.pop(worker, None)
+        if busy is None:
             return
+        busy.slots.running -= 1
         lane = self._lanes[job.lane]
-        lane.running -= 1
         if found is not None:
             lane.took(seconds)
         lane.queue.charge(job.caller, seconds)
