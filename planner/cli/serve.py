@@ -12,18 +12,6 @@ import typer
 
 __all__ = ["serve_command"]
 
-_HELP = {
-    "host": "Address to listen on, or unix:PATH.",
-    "port": "0 picks a free one.",
-    "metrics_port": "Prometheus text over HTTP at /metrics.",
-    "slots": "Searches at the same time, each in its own process; default: the cores.",
-    "quick_slots": "Processes for small questions alone.",
-    "store": "memory://, sqlite:///FILE or postgresql+psycopg://...",
-    "insecure": "Listen beyond loopback without TLS, or without asking who calls.",
-    "identities_file": "YAML of tokens and certificates with their roles.",
-    "log_format": "json or text.",
-}
-
 
 def serve_command(config: Path | None, **flags: Any) -> None:
     """Run the gRPC service until SIGTERM; settings come from flags, PLANNER_* and --config."""
@@ -52,7 +40,7 @@ def _flags() -> list[inspect.Parameter]:
         flag = "--" + name.replace("_", "-")
         names = [f"{flag}/--no-{flag[2:]}"] if switch else [flag]
         default = field.get_default(call_default_factory=True)
-        option = typer.Option(*names, help=_HELP.get(name), metavar=None if switch else "VALUE",
+        option = typer.Option(*names, help=_plain(field.description), metavar=None if switch else "VALUE",
                               show_default="none" if default is None else str(default))  # fmt: skip
         kind: Any = (bool | None) if switch else (str | None)
         found.append(
@@ -66,13 +54,32 @@ def _flags() -> list[inspect.Parameter]:
     return found
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command; its flags are read from the settings."""
+def _plain(text: str | None) -> str | None:
+    """A description without its code marks."""
+    return text.replace("``", "") if text else None
 
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command; its flags are read from the settings, and these only when it runs."""
+
+    @app.command(
+        "serve",
+        help="Run the gRPC service until SIGTERM.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    def _serve(context: typer.Context) -> None:
+        inner = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        inner.command(context_settings={"help_option_names": ["-h", "--help"]})(_command())
+        inner(args=context.args, prog_name="planner serve", standalone_mode=False)
+
+
+def _command() -> Any:
     def serve(**given: Any) -> None:
         serve_command(given.pop("config"), **given)
 
+    flags = _flags()
     serve.__doc__ = serve_command.__doc__
-    serve.__signature__ = inspect.Signature(_flags())  # type: ignore[attr-defined]
-    serve.__annotations__ = {p.name: p.annotation for p in _flags()}
-    app.command("serve")(serve)
+    serve.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
+    serve.__annotations__ = {flag.name: flag.annotation for flag in flags}
+    return serve

@@ -48,7 +48,7 @@ class Server:
         self.settings = settings
         self.metrics = ServiceMetrics()
         self.address = ""
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._store: PlanStore | None = None
         self._pool: Pool | None = None
         self._engine: Engine | None = None

@@ -30,19 +30,26 @@ class ServiceSettings(BaseSettings):
     """Everything that an operator may set."""
 
     model_config = SettingsConfigDict(
-        env_prefix="PLANNER_", extra="forbid", frozen=True, validate_default=True
+        env_prefix="PLANNER_",
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
     # --- where it listens
     host: str = "127.0.0.1"
+    """Address to listen on, or unix:PATH."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 50_051
     """0 picks a free one, which the first line of the log says."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
     """Prometheus text over HTTP at /metrics; None: not served."""
     reflection: bool = True
+    """Whether generic clients may ask what the service offers."""
     max_connection_age_s: Seconds = 300.0
     """Connections are asked to reconnect after this, so that new replicas get traffic."""
     max_concurrent_calls: Count = 2_000
+    """Calls in flight; the next one is refused."""
 
     # --- processes
     slots: Count = Field(default_factory=lambda: max(1, os.cpu_count() or 1))
@@ -68,36 +75,47 @@ class ServiceSettings(BaseSettings):
     caller_rate_per_s: Annotated[float, Field(gt=0)] | None = None
     """Requests a second and caller, on average; None: no quota."""
     caller_burst: Count = 100
+    """How far a caller may run ahead of that."""
     answer_margin_s: Annotated[float, Field(ge=0.01, le=10)] = 0.1
     """How long before the caller's deadline an answer leaves (at least 50 ms are promised)."""
 
     # --- what a request may ask
     max_message_bytes: Bytes = 16 * _MIB
+    """Of one request; clients have a limit of their own for answers."""
     max_layers: Count = 20_000
+    """Of one model."""
     max_jobs: Count = 2_000
     """Of one BatchComputeScalingCurves."""
     max_sizes: Count = 1_000
     """Of one scaling curve."""
     max_work_nodes: Count = 1_000_000
+    """Deterministic work that a request may ask for."""
     default_wall_time_s: Seconds = 60.0
     """Of a request with neither a deadline nor a limit."""
     max_wall_time_s: Seconds = 3_600.0
+    """Of any request, whatever its deadline."""
 
     # --- what is kept
     store: str = "memory://"
     """``memory://``, ``sqlite:///file`` or ``postgresql+psycopg://...``."""
     plan_ttl_s: Seconds = 86_400.0
+    """How long a plan is kept."""
     model_ttl_s: Seconds = 86_400.0
+    """How long a model is kept after it was last used."""
     operation_ttl_s: Seconds = 86_400.0
+    """How long an operation is kept once it is done."""
     request_ttl_s: Seconds = 3_600.0
     """How long a ``request_id`` is remembered."""
     lease_s: Seconds = 15.0
     """An operation whose replica has not been heard of for this long is taken over."""
     cache_bytes: Bytes = 256 * _MIB
+    """Memory for finished answers."""
 
     # --- who may call
     tls_certificate_file: Path | None = None
+    """PEM chain of the server; asks for TLS."""
     tls_key_file: Path | None = None
+    """PEM key of the certificate."""
     tls_client_ca_file: Path | None = None
     """Clients must show a certificate of this authority (mutual TLS)."""
     tls_reload_s: Seconds = 10.0
@@ -109,7 +127,9 @@ class ServiceSettings(BaseSettings):
 
     # --- what it says
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged at least."""
     log_format: Literal["json", "text"] = "json"
+    """Lines for machines or for people."""
     otlp_endpoint: str | None = None
     """Where OpenTelemetry spans go (the ``telemetry`` extra)."""
 
