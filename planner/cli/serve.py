@@ -40,8 +40,12 @@ def _flags() -> list[inspect.Parameter]:
         flag = "--" + name.replace("_", "-")
         names = [f"{flag}/--no-{flag[2:]}"] if switch else [flag]
         default = field.get_default(call_default_factory=True)
-        option = typer.Option(*names, help=_plain(field.description), metavar=None if switch else "VALUE",
-                              show_default="none" if default is None else str(default))  # fmt: skip
+        option = typer.Option(
+            *names,
+            help=_plain(field.description),
+            metavar=None if switch else "VALUE",
+            show_default="none" if default is None else str(default),
+        )
         kind: Any = (bool | None) if switch else (str | None)
         found.append(
             inspect.Parameter(
