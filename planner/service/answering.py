@@ -25,6 +25,7 @@ from planner.errors import (
     PlannerError,
     ProfileError,
 )
+from planner.formats.catalog import load_model
 from planner.messages.convert import to_message
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import (
@@ -42,6 +43,7 @@ from planner.messages.plans import (
     plan_message,
     termination_message,
 )
+from planner.options import stored_spec
 from planner.plans import Plan, Status
 from planner.revisions import calibration_revision, catalog_revision
 from planner.service import errors
@@ -96,7 +98,28 @@ class Work:
         self, model: Model, cluster: Cluster | None, expected: common_pb2.ExpectedRevisions
     ) -> None:
         """Note what the answer is made from, and hold it against the caller's pins."""
-        self.revisions = (model.digest(), calibration_revision(cluster) if cluster else "")
+        calibration = calibration_revision(cluster) if cluster else ""
+        self._made_from(model.digest(), calibration, expected)
+
+    def made_from_plan(
+        self, plan: Plan, overrides: dict[str, Any], expected: common_pb2.ExpectedRevisions
+    ) -> None:
+        """The same, where the question is about a plan that may name model and cluster itself."""
+        model, cluster = overrides["model"], overrides["cluster"]
+        if model is not None:
+            digest = model.digest()
+        elif "model_digest" in plan.inputs:
+            digest = plan.inputs["model_digest"]  # the judge refuses a model that has another
+        else:
+            digest = load_model(plan.inputs.get("model") or plan.model).digest()
+        if cluster is None and "cluster_spec" in plan.inputs:
+            cluster = stored_spec(Cluster, plan.inputs, "cluster_spec")
+        self._made_from(digest, calibration_revision(cluster) if cluster else "", expected)
+
+    def _made_from(
+        self, model: str, calibration: str, expected: common_pb2.ExpectedRevisions
+    ) -> None:
+        self.revisions = (model, calibration)
         actual = {
             "model_revision": self.revisions[0],
             "calibration_revision": self.revisions[1],
@@ -310,8 +333,8 @@ class Answering:
         with at_field("plan"):
             plan = self.sources.plan(request.plan, work.task.plans)
         found = self.sources.overrides(request, plan, work.task.models)
-        if found["model"] is not None:
-            work.made_from(found["model"], found["cluster"], request.expected)
+        with at_field("plan"):
+            work.made_from_plan(plan, found, request.expected)
         return plan, found
 
     def _evaluate_plan(self, request: pb.EvaluatePlanRequest, work: Work) -> Message:

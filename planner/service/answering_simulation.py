@@ -86,8 +86,8 @@ def _of_plan(
     with at_field("plan"):
         plan = sources.plan(request.plan, work.task.plans)
     overrides = sources.overrides(request, plan, work.task.models)
-    if overrides["model"] is not None:
-        work.made_from(overrides["model"], overrides["cluster"], request.expected)
+    with at_field("plan"):
+        work.made_from_plan(plan, overrides, request.expected)
     if request.validate_only:
         return None
     with at_field("plan"):

@@ -129,7 +129,9 @@ class Sources:
                 found["model"] = self.model(request.model, sent)[0]
         else:
             name = plan.inputs.get("model") or plan.model
-            if name and name not in self._model_names:
+            if not name:
+                raise RequestError("model", "is missing, and the plan names none")
+            if name not in self._model_names:
                 raise RequestError(
                     "model", f"the plan's model {name} is not in the catalog; send it"
                 )
