@@ -101,10 +101,12 @@ def fails(
 
 @contextmanager
 def fake_service(
-    credentials: grpc.ServerCredentials | None = None, **options: Any
+    service: FakeService | None = None,
+    credentials: grpc.ServerCredentials | None = None,
+    **options: Any,
 ) -> Iterator[FakeService]:
     """A service on a free port."""
-    service = FakeService()
+    service = service or FakeService()
     server = grpc.server(ThreadPoolExecutor(4), options=list(options.items()))
     planner_service_pb2_grpc.add_PlannerServiceServicer_to_server(service, server)
     if credentials is None:

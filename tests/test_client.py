@@ -166,7 +166,7 @@ def test_tls_and_certificates(tmp_path: Path) -> None:
         "certificate_file": tmp_path / "our.pem",
         "key_file": tmp_path / "key.pem",
     }
-    with fake_service(credentials) as fake:
+    with fake_service(credentials=credentials) as fake:
         with PlannerClient(fake.address, **files, token="secret") as client:
             assert ask(client).plan_id == "made"
         assert fake.metadata[0]["authorization"] == "Bearer secret"

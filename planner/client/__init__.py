@@ -21,6 +21,7 @@ from planner.client.answers import (
     SimulationFigures,
     Termination,
 )
+from planner.client.curve_calls import CurveAnswer, CurveJob, CurveOptions, JobAnswer
 from planner.client.errors import (
     AccessDeniedError,
     MessageTooLargeError,
@@ -51,8 +52,12 @@ __all__ = [
     "AsyncRemoteOperation",
     "CallOptions",
     "CatalogEntry",
+    "CurveAnswer",
+    "CurveJob",
+    "CurveOptions",
     "EvaluateAnswer",
     "ExplainAnswer",
+    "JobAnswer",
     "JudgeOptions",
     "KeptModel",
     "MessageTooLargeError",

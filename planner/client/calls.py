@@ -44,6 +44,7 @@ from planner.v1 import planner_service_pb2 as pb
 __all__ = [
     "Call",
     "catalog",
+    "common_options",
     "create_plan",
     "evaluate_plan",
     "explain_plan",
@@ -51,6 +52,8 @@ __all__ = [
     "list_plans",
     "partition_stages",
     "put_model",
+    "refuse_rest",
+    "set_training",
     "simulate_schedule",
     "solve_plan",
     "stream_plan",
@@ -84,7 +87,7 @@ def solve_plan(
     """``SolvePlan``."""
     given, names = dict(options), Names()
     request = pb.SolvePlanRequest()
-    timeout_s = _head(request, given)
+    timeout_s = common_options(request, given)
     _question(request.question, model, cluster, given, names)
     return Call(
         "SolvePlan", request, lambda r: answers.plan_answer(r, names), timeout_s, names.kept
@@ -97,7 +100,7 @@ def stream_plan(
     """``StreamPlan``."""
     given, names = dict(options), Names()
     request = pb.StreamPlanRequest()
-    timeout_s = _head(request, given)
+    timeout_s = common_options(request, given)
     _question(request.question, model, cluster, given, names)
 
     def read(response: pb.StreamPlanResponse) -> answers.PlanProgress | answers.PlanAnswer:
@@ -116,7 +119,7 @@ def create_plan(
     request = pb.CreatePlanRequest()
     # The search goes on after the call: its time limit is none of the call's.
     timeout_s: Any = given.pop("timeout_s", None)
-    _head(request, given)
+    common_options(request, given)
     _question(request.question, model, cluster, given, names)
     return Call("CreatePlan", request, lambda operation: operation, timeout_s, names.kept), names
 
@@ -139,7 +142,7 @@ def _question(
     if warm_start is not None:
         question.warm_start_plan.CopyFrom(plan_argument(warm_start))
     set_training(question.training, given)
-    _refuse_rest(given)
+    refuse_rest(given)
 
 
 _PINS = ("dp", "pp", "tp", "vpp", "microbatch_size")
@@ -177,7 +180,7 @@ def partition_stages(
     """``PartitionStages``."""
     given, names = dict(options), Names()
     request = pb.PartitionStagesRequest(model=model_argument(model, names))
-    timeout_s = _head(request, given)
+    timeout_s = common_options(request, given)
     cluster: Any = given.pop("cluster", None)
     if cluster is not None:
         request.cluster.CopyFrom(cluster_argument(cluster, names))
@@ -214,7 +217,7 @@ def partition_stages(
         request.precision = number_of(member_of(Precision, precision, "precision"))
     _set_optimizer(request, given)
     _set_sends(request, given)
-    _refuse_rest(given)
+    refuse_rest(given)
     return Call(
         "PartitionStages", request, lambda r: answers.plan_answer(r, names), timeout_s, names.kept
     )
@@ -240,10 +243,10 @@ def explain_plan(plan: Plan | str, options: JudgeOptions) -> Call[answers.Explai
 
 def _judged(request: Any, plan: Plan | str, options: JudgeOptions) -> tuple[Names, float | None]:
     given, names = dict(options), Names()
-    timeout_s = _head(request, given)
+    timeout_s = common_options(request, given)
     request.plan.CopyFrom(plan_argument(plan))
     _replacements(request, given, names)
-    _refuse_rest(given)
+    refuse_rest(given)
     return names, timeout_s
 
 
@@ -290,7 +293,7 @@ def simulate_schedule(
     """``SimulateSchedule``: a schedule by name, a plan, an order, or several schedules."""
     given, names = dict(options), Names()
     request = pb.SimulateScheduleRequest()
-    timeout_s = _head(request, given)
+    timeout_s = common_options(request, given)
     compared: Any = given.pop("compare", None)
     order: Any = given.pop("order", None)
     text: Any = given.pop("order_text", None)
@@ -324,7 +327,7 @@ def simulate_schedule(
         rendering = member_of(answers.Rendering, each, "rendering")
         number: Any = pb.Rendering.Value(f"RENDERING_{rendering.name}")
         request.renderings.append(number)
-    _refuse_rest(given)
+    refuse_rest(given)
     return Call(
         "SimulateSchedule",
         request,
@@ -366,7 +369,7 @@ def catalog(name: str | None, page_token: str = "") -> Call[Any]:
 # --- what requests share -------------------------------------------------------------------------
 
 
-def _head(request: Any, given: dict[str, Any]) -> float | None:
+def common_options(request: Any, given: dict[str, Any]) -> float | None:
     """Take what every request has out of the arguments; the timeout of the call."""
     request.request_id = given.pop("request_id", None) or str(uuid.uuid4())
     request.validate_only = bool(given.pop("validate_only", False))
@@ -415,6 +418,7 @@ def _optimizers() -> Mapping[str, int]:
 _OPTIMIZERS = _optimizers()
 
 
-def _refuse_rest(given: Mapping[str, Any]) -> None:
+def refuse_rest(given: Mapping[str, Any]) -> None:
+    """Refuse what is left of some keyword arguments."""
     if given:
         raise InputError(f"{', '.join(sorted(given))}: no such option of this call")

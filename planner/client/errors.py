@@ -234,6 +234,14 @@ def error_of_status(status: status_pb2.Status) -> RemoteError:
     return _KINDS.get(code, RemoteError)(failure)
 
 
+def error_of_job(code: int, reason: str, message: str, field: str) -> RemoteError:
+    """The error of one job of a batch."""
+    known = _CODES.get(code, grpc.StatusCode.UNKNOWN)
+    text = " ".join(message.split())
+    said = ((field, text.removeprefix(f"{field}: ")),) if field else ()
+    return _KINDS.get(known, RemoteError)(RemoteFailure(known, reason or known.name, text, said))
+
+
 def _readable(message: str, violations: tuple[tuple[str, str], ...]) -> str:
     """One line; fields that the message does not name are added to it."""
     text = " ".join(message.split()).rstrip(".")

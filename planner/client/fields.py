@@ -23,6 +23,7 @@ from planner.v1 import common_pb2, inputs_pb2, plan_pb2
 __all__ = [
     "Names",
     "cluster_argument",
+    "is_catalog_name",
     "kept_model",
     "member_of",
     "model_argument",
@@ -192,6 +193,11 @@ def plan_argument(plan: Plan | str) -> plan_pb2.PlanSource:
         return plan_pb2.PlanSource(plan=message)
     # What a sketch leaves out is not what it says: the text keeps the two apart.
     return plan_pb2.PlanSource(plan_json=plan.model_dump_json(exclude_unset=True))
+
+
+def is_catalog_name(model: AnyModel) -> bool:
+    """Whether it is the server's to know what a name means."""
+    return isinstance(model, str) and not _is_file(model)
 
 
 def _is_file(text: str) -> bool:

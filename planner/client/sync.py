@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
+import grpc
 from google.longrunning import operations_pb2
 from grpc_health.v1 import health_pb2
 
 from planner.client import answers, calls
 from planner.client.channel import connection
+from planner.client.curve_calls import (
+    Clusters,
+    CurveAnswer,
+    CurveJob,
+    CurveOptions,
+    JobAnswer,
+    batch_call,
+    curve_call,
+)
+from planner.client.errors import MODEL_NOT_FOUND, plain_error
 from planner.client.fields import kept_model
 from planner.client.operations import RemoteOperation
 from planner.client.options import (
     AnyModel,
+    CallOptions,
     JudgeOptions,
     KeptModel,
     PartitionOptions,
@@ -26,6 +38,9 @@ from planner.client.waiting import Caller
 from planner.messages.inputs import model_source
 from planner.plans import Plan
 from planner.specs import Cluster, Schedule
+
+if TYPE_CHECKING:
+    from planner.curves import CurvePoint
 
 __all__ = ["PlannerClient"]
 
@@ -85,6 +100,7 @@ class PlannerClient:
             max_message_bytes=max_message_bytes,
         )
         self._caller = Caller(address, found, timeout_s, connect_timeout_s)
+        self._sent: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +184,77 @@ class PlannerClient:
     ) -> answers.SimulationAnswer:
         """One step of a schedule, a plan or an order, exactly: ``planner.simulate``."""
         return self._caller.run(calls.simulate_schedule(subject, options))
+
+    # --- scaling curves -----------------------------------------------------------------------
+
+    def scaling_curve(
+        self,
+        model: AnyModel,
+        cluster: Clusters,
+        *,
+        on_point: Callable[[CurvePoint], object] | None = None,
+        **options: Unpack[CurveOptions],
+    ) -> CurveAnswer:
+        """How fast a job would train on each of many allocations: ``planner.scaling_curve``.
+
+        Parameters
+        ----------
+        on_point
+            Gets each point as it is found.
+        options
+            :class:`planner.client.CurveOptions`.
+        """
+        for item in self._caller.stream(curve_call(model, cluster, options)):
+            if isinstance(item, CurveAnswer):
+                return item
+            if on_point is not None:
+                on_point(item)
+        raise plain_error(grpc.StatusCode.DATA_LOSS, "the curve ended without an answer")
+
+    def scaling_curves(
+        self,
+        jobs: Sequence[CurveJob],
+        *,
+        on_answer: Callable[[JobAnswer], object] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> dict[str, JobAnswer]:
+        """:meth:`scaling_curve` of many jobs in one call, by job; each has its own status.
+
+        A model is sent once, and again where the server has lost it; what is not done at the
+        deadline is said to be so.
+
+        Parameters
+        ----------
+        on_answer
+            Gets each job's answer as it comes.
+        options
+            Limits of each job, and the timeout of the whole.
+        """
+        call = batch_call(jobs, options)
+        for content, source in call.kept.items():
+            if content not in self._sent:
+                self._caller.run(calls.put_model(source))
+                self._sent.add(content)
+        found: dict[str, JobAnswer] = {}
+        lost: list[CurveJob] = []
+        by_id = {job.job_id: job for job in jobs}
+        for answer in self._caller.stream(call):
+            if answer.error is not None and answer.error.reason == MODEL_NOT_FOUND and call.kept:
+                lost.append(by_id[answer.job_id])
+                continue
+            found[answer.job_id] = answer
+            if on_answer is not None:
+                on_answer(answer)
+        if not lost:
+            return found
+        for source in call.kept.values():
+            self._caller.run(calls.put_model(source))
+        again: CallOptions = {**options, "request_id": None}
+        for answer in self._caller.stream(batch_call(lost, again)):
+            found[answer.job_id] = answer
+            if on_answer is not None:
+                on_answer(answer)
+        return {job.job_id: found[job.job_id] for job in jobs if job.job_id in found}
 
     # --- what the server keeps ----------------------------------------------------------------
 

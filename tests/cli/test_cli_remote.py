@@ -385,7 +385,7 @@ def test_no_log_of_grpc_is_on_stderr(tmp_path: Path) -> None:
     issued = trustme.CA().issue_cert("127.0.0.1")
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
     credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), chain)])
-    with fake_service(credentials) as fake:
+    with fake_service(credentials=credentials) as fake:
         flags = ["--server", fake.address, "--server-ca", str(stranger)]
         command = [sys.executable, "-m", "planner", *flags, "catalog"]
         run = subprocess.run(command, capture_output=True, text=True, timeout=30)
