@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from planner.errors import PlannerError
 from planner.service import errors
 from planner.service.fair_queue import FairQueue
 from planner.service.frames import Answer, Failed, Ready, Task
@@ -139,9 +140,17 @@ class Pool:
         self.versions: Ready | None = None
 
     async def start(self) -> None:
-        """Start all workers, and return when the first two can take a question."""
+        """Start all workers, and return when the first two can take a question.
+
+        Raises
+        ------
+        PlannerError
+            None of them could.
+        """
         first = [self._grow() for _ in range(self._target)]
         await asyncio.gather(*first[: min(2, len(first))])
+        if self.versions is None:
+            raise PlannerError("no worker process could be started; what they printed says why")
 
     # --- one question -------------------------------------------------------------------------
 
