@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -146,6 +147,39 @@ async def figures(server: ServerProcess, seconds: float) -> None:
             print(f"{name}: {time.perf_counter() - began:.2f} s, {dict(statuses)}", flush=True)
             for job in request.jobs[: len(request.jobs) // 20]:
                 job.question.training.global_batch_size += 4096  # the second round is 95 % cached
+
+
+async def after_a_cancel(server: ServerProcess) -> None:
+    """How long the slot of a cancelled search is taken, whether its worker listens or hangs."""
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = stubs.PlannerServiceStub(channel)
+        await stub.SolvePlan(search("llama3-8b", "dgx-h100:2", 64, 4096), timeout=60)
+        for name, stopped in (("a search", False), ("a hung worker", True)):
+            taken = []
+            for number in range(10):
+                small = search("llama3-8b", "dgx-h100:2", 128 + 16 * number + stopped, 4096)
+                began = time.perf_counter()
+                await stub.SolvePlan(small, timeout=60)
+                usual = time.perf_counter() - began
+                long = search("llama3-405b", "dgx-h100:2048", 4096 + 64 * number, 8192)
+                long.question.training.all_synchronous_schedules = True
+                call = stub.SolvePlan(long, timeout=60)
+                await asyncio.sleep(0.4)
+                workers = server.workers() if stopped else []
+                for pid in workers:
+                    os.kill(pid, signal.SIGSTOP)
+                small.question.training.global_batch_size += 512
+                began = time.perf_counter()
+                call.cancel()
+                next_one = stub.SolvePlan(small, timeout=60)
+                if stopped:
+                    await asyncio.sleep(0.16)
+                for pid in workers:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGCONT)
+                await next_one
+                taken.append(max(0.0, time.perf_counter() - began - usual))
+            print(f"slot free after cancelling {name}: {spread(taken)}", flush=True)
 
 
 async def rate(
@@ -335,6 +369,8 @@ def main() -> int:
     if given.what == "figures":
         with running_server() as server:
             asyncio.run(figures(server, given.seconds or 5.0))
+        with running_server("--slots", "1") as server:
+            asyncio.run(after_a_cancel(server))
         return 0
     given.seconds = given.seconds or 180.0
     return run_load(given)
