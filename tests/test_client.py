@@ -467,7 +467,7 @@ def test_partitions_and_judgements_are_the_librarys(real: PlannerClient) -> None
     assert real.explain_plan(here).explanation == planner.explain(here)
     assert real.explain_plan(answer.plan_id).explanation == planner.explain(here)
     sketch = Plan.model_validate({"layout": {"pp": 2, "num_microbatches": 4}})
-    with pytest.raises(RemoteInputError, match="names no model"):
+    with pytest.raises(RemoteInputError, match=r"names no(ne| model)"):
         real.evaluate_plan(sketch)
     with pytest.raises(RemoteNotFoundError) as caught:
         real.evaluate_plan("no-such-plan")
