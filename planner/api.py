@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.check import Verification, check_plan
 from planner.cost.question import partition_question, plan_pricer
-from planner.deadlines import NEVER, OutOfTimeError, late, within
+from planner.deadlines import OutOfTimeError, late, poll, within
 from planner.errors import InputError, LayoutError, ScheduleError
 from planner.explain import closest_setup, explain_plan, partition_misfit, plan_misfit
 from planner.formats.plan_file import read_plan
@@ -21,7 +21,7 @@ from planner.schedule_rules import RULES
 from planner.search.answer import candidate_of, plan_of_search, why_slower
 from planner.search.fewer import fewer_gpus_notes
 from planner.search.pareto import pareto_candidates
-from planner.search.partition import solve_partition
+from planner.search.partition import least_by_work, solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.schedule_choice import schedule_notes
 from planner.search.space import enumerate_layouts
@@ -170,19 +170,18 @@ def plan(
             if pareto:
                 with suppress(OutOfTimeError):
                     front = pareto_candidates(pricer, space, executor or own_pool)
-            # Once time is up, nothing but the plan itself.
-            others = 0 if result.interrupted else runners_up
-            with within(NEVER):
-                answer = plan_of_search(
-                    pricer, result, wanted, runners_up=others, rejected=rejected
-                )
+            answer = plan_of_search(
+                pricer, result, wanted, runners_up=runners_up, rejected=rejected
+            )
             notes = answer.notes
-            if not training.allow_fewer and not late():
-                step = result.ranking[0].step
-                with suppress(OutOfTimeError):
+            with suppress(OutOfTimeError):
+                poll()
+                if not training.allow_fewer:
+                    step = result.ranking[0].step
                     notes += fewer_gpus_notes(model_spec, pricer, answer, step)
-            if not late():
                 notes += schedule_notes(pricer, answer)
+            if reason := late():  # something may be missing, the runners-up for one
+                answer = answer.model_copy(update={"termination": Termination(reason=reason)})
             said = {
                 "inputs": inputs,
                 "notes": notes,
@@ -359,7 +358,11 @@ def _best_schedule(
     found: list[tuple[PartitionSetup, Plan]] = []
     misfits: list[PartitionSetup] = []
     refusal: InputError | None = None
+    interrupted: str | None = None
     for schedule in schedules:
+        interrupted = late() if found or misfits else None
+        if interrupted:
+            break
         free = RULES[schedule].chunks is None
         if len(schedules) > 1 and setup.vpp not in (None, RULES[schedule].chunks) and not free:
             continue  # the pinned number of chunks is not this schedule's
@@ -370,12 +373,17 @@ def _best_schedule(
         except (ScheduleError, LayoutError) as error:
             refusal = refusal or error
             continue
+        interrupted = late() if answer is None else None
         if answer is None:
             misfits.append(own)
         else:
             found.append((own, answer))
     if found:
-        return _best_answer(found, objective)
+        setup, best = _best_answer(found, objective)
+        if interrupted:
+            floor_ms = least_by_work(*partition_question(model, setup, cluster), objective)
+            best = _weakened(best, floor_ms, Termination(reason=interrupted))
+        return setup, best
     if not misfits:
         named = ", ".join(schedule.value for schedule in schedules)
         raise refusal or LayoutError(f"none of {named} puts {setup.vpp} chunks on a rank")
@@ -401,21 +409,29 @@ def _best_answer(
     certificate = best.certificate
     if certificate is None or (weakest.bound_ms or 0.0) >= (best.bound_ms or 0.0):
         return setup, best
-    unit = Decimal(certificate.quantum_ms)
-    bound = int(Decimal(repr(weakest.bound_ms)) / unit)
-    value = certificate.value_quanta
     note = (
         f"{weakest.layout.schedule.value} might be faster still: its own bound is weaker than "
         "the best plan, whose cuts are proven under its own schedule"
     )
-    proven_alone = best.status is Status.OPTIMAL
-    return setup, best.model_copy(
+    if best.status is Status.OPTIMAL:
+        best = best.model_copy(update={"notes": (*best.notes, note)})
+    return setup, _weakened(best, weakest.bound_ms or 0.0, weakest.termination)
+
+
+def _weakened(plan: Plan, bound_ms: float, termination: Termination | None) -> Plan:
+    """The plan with a bound that covers more than its own schedule."""
+    certificate = plan.certificate
+    if certificate is None:
+        return plan
+    unit = Decimal(certificate.quantum_ms)
+    value = certificate.value_quanta
+    bound = min(certificate.bound_quanta, int(Decimal(repr(bound_ms)) / unit))
+    return plan.model_copy(
         update={
-            "status": Status.FEASIBLE,
+            "status": Status.FEASIBLE if bound < value else plan.status,
             "bound_ms": float(bound * unit),
             "gap": (value - bound) / value if value else 0.0,
-            "notes": (*best.notes, note) if proven_alone else best.notes,
-            "termination": weakest.termination,
+            "termination": termination,
             "certificate": certificate.model_copy(update={"bound_quanta": bound}),
         }
     )

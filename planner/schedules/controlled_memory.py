@@ -30,6 +30,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deadlines import poll
 from planner.operations import Kind, Order
 from planner.schedule_rules import check_shape
 from planner.specs import Schedule
@@ -192,6 +193,7 @@ def _walk(block: I64, count: int, limit: int, choices: _Choices) -> _Walk | None
     limit
         Chunk activations a rank may hold.
     """
+    poll()
     ranks = block.shape[1]
     done = np.zeros(6 * ranks + 1, np.int64)
     done[-1] = count  # what the first forward waits for

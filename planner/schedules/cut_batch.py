@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.deadlines import poll
 from planner.schedule_rules import RULES
 from planner.schedules.grouping import (
     allowed_modes,
@@ -69,6 +70,7 @@ class CutBatch:
     def _one_by_one(self, cuts: I64) -> CutValues:
         columns: list[tuple[int, ...]] = []
         for row in cuts.tolist():
+            poll()
             found = evaluate_cuts(self.problem, row)
             if found is None:
                 columns.append((UNREACHABLE, 0, 0, 0, 0))
@@ -243,6 +245,7 @@ class CutBatch:
         peaks = np.empty(kept.shape[:2], np.int64)
         at_once = max(1, _MOST_CELLS // counts.size)
         for first in range(0, len(kept), at_once):
+            poll()
             some = kept[first : first + at_once]
             peaks[first : first + at_once] = np.einsum("krv,rcv->krc", some, counts).max(-1)
         return peaks

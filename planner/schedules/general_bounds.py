@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.schedule_rules import RULES
 from planner.schedules.loads import least_largest_load
 from planner.schedules.prices import UNREACHABLE, StagePrices, prices_of
@@ -64,14 +65,17 @@ class GeneralTerms:
         possible = np.broadcast_to(prices.allowed(stage, start, end), cells)
         extra = np.zeros((1, 1, 1), np.int64)
         if not prices.memory_is_free:
-            extra, _ = prices.recompute(stage, start, end)
+            # Stage by stage, so that no table in between is large.
+            extra = np.concatenate([prices.recompute(s, start, end)[0] for s in stage])
             possible = possible & (extra < UNREACHABLE)
             extra = np.where(possible, extra, 0)
+        poll()
         self.term = np.where(possible, self._terms(prices, start, end, extra), UNREACHABLE)
         # least[s, x]: least largest term of stages s.. from position x to the end.
         self.least = np.full((stages + 1, count + 1), UNREACHABLE, np.int64)
         self.least[stages, count] = 0
         for s in range(stages - 1, -1, -1):
+            poll()
             self.least[s] = np.maximum(self.term[s], self.least[s + 1][None, :]).min(1)
 
     def _terms(self, prices: StagePrices, start: I64, end: I64, extra: I64) -> I64:
@@ -84,6 +88,7 @@ class GeneralTerms:
         if rules.asynchronous:
             found = m * load + tail
         else:
+            poll()
             ahead, back = _least_edges(prices)
             before_f = (prices.forward[None, :] + ahead[:, None])[:-1, :, None]
             found = before_f + m * load + tail
@@ -94,6 +99,7 @@ class GeneralTerms:
                 weight = prices.weight_gradient[end] - prices.weight_gradient[start]
                 first = np.arange(prices.num_stages)[:, None, None] == 0
                 work = np.where(first, forward, load - weight)
+            poll()
             before = before_f + (home[None, :] + back[:, None])[:-1, :, None]
             found = np.maximum(found, before + m * work)
         least: I64 = found + prices.fixed_tail + prices.least_optimizer

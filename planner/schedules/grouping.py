@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.deadlines import poll
 from planner.operations import Kind, Order
 from planner.schedule_rules import default_group_size
 from planner.schedules.memory_curve import held_by_operation
@@ -65,6 +66,7 @@ def held_counts(problem: ChainProblem) -> tuple[I64, ...]:
 def _held_counts(order: Order, rank_stages: tuple[tuple[int, ...], ...]) -> tuple[I64, ...]:
     found = []
     for rank, stages in enumerate(rank_stages):
+        poll()
         first, last = int(order.rank_start[rank]), int(order.rank_start[rank + 1])
         columns = []
         for stage in stages:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deadlines import poll
 from planner.operations import Kind, Order
 from planner.schedules.timeline import run_order, unit_times
 from planner.schedules.validate import links_of
@@ -24,6 +25,9 @@ I64 = NDArray[np.int64]
 
 # Cells of the table of ends (operations x candidates) that are worked on at once.
 _MOST_CELLS = 4_000_000
+
+# Slots of a simulation between two looks at the clock.
+_LEVELS_A_POLL = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +148,9 @@ def _finishes(order: Order, plan: _Slots, times: BatchTimes, sends: Sends) -> I6
     end = np.zeros((count + 1, candidates), np.int64)
     free = np.zeros_like(end) if blocking else end
     pairs = order.has_pairs
-    for heads in plan.levels:
+    for number, heads in enumerate(plan.levels):
+        if number % _LEVELS_A_POLL == 0:
+            poll()
         begin = np.maximum(
             free[plan.previous[heads]], end[plan.need[heads]] + edges[plan.edge_row[heads]]
         )

@@ -39,6 +39,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deadlines import poll
 from planner.schedules.prices import UNREACHABLE
 from planner.schedules.stage_terms import StageTerms
 from planner.specs import Schedule
@@ -120,6 +121,7 @@ def _alive(terms: StageTerms, limit: int) -> Mask:
     sent = np.full(width, -UNREACHABLE, np.int64)
     reached = np.arange(width) == 0
     for q in range(stages):
+        poll()
         f, b = terms.forward[q], terms.backward[q]
         t = f + b
         w = stages - 1 - q

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.deadlines import poll
 from planner.schedules.simulate import finishes
 from planner.specs import Recompute
 
@@ -59,6 +60,7 @@ class _RangeMaximum:
         result = np.zeros(np.broadcast(start, end).shape, np.int64)
         start, end = np.broadcast_arrays(start, end)
         for step in np.unique(level[length > 0]) if (length > 0).any() else ():
+            poll()
             chosen = (level == step) & (length > 0)
             row = self.levels[int(step)]
             result[chosen] = np.maximum(row[start[chosen]], row[end[chosen] - (1 << int(step))])
@@ -192,6 +194,7 @@ class StagePrices:
         for index, mode in enumerate(Recompute):
             if mode not in self.modes:
                 continue
+            poll()
             if mode is Recompute.LAYERS:
                 before = extra.copy()
                 self._layers(start, end, flight, fixed, budget, (extra, memory, layers))
@@ -229,6 +232,7 @@ class StagePrices:
         flat_extra, flat_memory, flat_layers = (x.reshape(-1) for x in (extra, memory, layers))
         count = 0
         while len(cells):
+            poll()
             behind = start
             if count:
                 behind = self._able_at[self._able_before[start] + count - 1] + 1

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.deadlines import poll
 from planner.errors import InputError
 from planner.specs import Schedule, Sends
 
@@ -39,6 +40,9 @@ RECURRENT = (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
 
 # States remembered while looking for a period; more would cost memory, never exactness.
 _MAX_REMEMBERED = 4096
+
+# Steps of many candidates between two looks at the clock.
+_STEPS_A_POLL = 64
 
 # Up to here the plain recurrence, which finds periods of any length, beats numpy.
 _FEW = 12
@@ -345,6 +349,8 @@ def _one_f_one_b_finish_many(
             parked, step = [], microbatches
         if step == microbatches + depth - 1:
             break
+        if step % _STEPS_A_POLL == 0:
+            poll()
         steady = depth <= step < microbatches - 1
         if steady:
             old_f_end, old_free = f_end.copy(), free.copy()

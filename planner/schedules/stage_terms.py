@@ -7,13 +7,14 @@ the least largest term over all cuts is a chain bottleneck problem.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.schedules.cut_windows import cut_windows
 from planner.schedules.order_bounds import span_bound
 from planner.schedules.prices import UNREACHABLE, prices_of
@@ -78,6 +79,7 @@ class StageTerms:
             extra, _ = prices.recompute(stage, start, end)
             possible &= extra < UNREACHABLE
         self.possible = possible
+        poll()
         f = prices.forward[end] - prices.forward[start]
         b = prices.backward[end] - prices.backward[start]
         if extra is not None:
@@ -90,6 +92,7 @@ class StageTerms:
             ef, eb = np.zeros_like(ef), np.zeros_like(eb)
         self.forward, self.backward = f, b
         self.edge_forward, self.edge_backward = ef, eb
+        poll()
         self.optimizer = prices.update[end] - prices.update[start]
         self.reduction = prices.exposed_reduction(start, end)
         self._terms(stage)
@@ -107,6 +110,7 @@ class StageTerms:
         both = self.edge_forward + self.edge_backward
         # Least pre_j and R_j by position of the cut, with the edge of the cut itself.
         self.before, self.after = self.shortest_before(t, both), self.shortest_after(t, both)
+        poll()
         before, after = self.before[:-1, :, None], self.after[1:, None, :]
         forward_before = self.shortest_before(f, self.edge_forward)[:-1, :, None]
         first = self.possible[0]
@@ -138,6 +142,7 @@ class StageTerms:
                     np.where(possible, self.optimizer, UNREACHABLE),
                 )
         else:
+            poll()
             later = self.stages - 1 - stage
             span = span_bound(self.microbatches, later, f, b, before, after, stage)
             primary = np.maximum(
@@ -187,6 +192,7 @@ class StageTerms:
         reach[-1] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
         for i in range(self.stages - 1, -1, -1):
             reach[i] = np.maximum(cell[i], reach[i + 1][None, :]).min(1)
+        poll()
         return reach
 
     def least_largest(self, cell: I64) -> int | None:
@@ -211,20 +217,17 @@ class StageTerms:
             cuts.append(int(self.position[i + 1, x]))
         return tuple(cuts)
 
-    def below(
-        self, candidates: Sequence[tuple[int, ...]], limit: int | None
-    ) -> list[tuple[int, ...]]:
-        """The candidates inside the windows whose terms do not reach ``limit``."""
-        if self.empty or not candidates:
-            return []
-        cuts = np.array(candidates, np.int64)
+    def below(self, cuts: I64, limit: int | None) -> I64:
+        """The cut vectors inside the windows whose terms do not reach ``limit``."""
+        if self.empty or not len(cuts):
+            return cuts[:0]
         inside = np.all((self.low <= cuts) & (cuts <= self.high), axis=1)
         offset = np.clip(cuts - self.low, 0, self.position.shape[1] - 1)
         stage = np.arange(self.stages)[None, :]
         primary = self.primary[stage, offset[:, :-1], offset[:, 1:]].max(1)
         total = primary + self.secondary[stage, offset[:, :-1], offset[:, 1:]].max(1)
-        good = inside & (total < (UNREACHABLE if limit is None else limit))
-        return [cuts for cuts, keep in zip(candidates, good.tolist(), strict=True) if keep]
+        good: I64 = cuts[inside & (total < (UNREACHABLE if limit is None else limit))]
+        return good
 
     def bound(
         self, meet: Callable[[tuple[int, ...]], int | None] | None = None
@@ -263,6 +266,7 @@ class StageTerms:
                 return best, best_cuts
             if known is not None and least + floor >= known:
                 return (known if best is None else min(best, known)), best_cuts
+            poll()
             capped = np.where(primary <= least, secondary, UNREACHABLE)
             beside = self.least_largest(capped)
             if beside is None:  # cannot be: the path of `least` is inside

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.operations import Order
 from planner.schedule_rules import RULES
 from planner.schedules.closed_forms import steady_period
@@ -76,6 +77,7 @@ def timing_of(
         return _steady(problem, costs), None
     if schedule is Schedule.ZB_AUTO:
         order = automatic_order_of(problem, costs, activation_limit)
+        poll()
         held = tuple(int(peak) for peak in np.rint(peak_by_rank(order)).tolist())
         return order_timing(problem, costs, order), held
     return order_timing(problem, costs, order_of_problem(problem)), None

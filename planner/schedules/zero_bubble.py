@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.deadlines import poll
 from planner.operations import Order
 from planner.schedules import folded_orders, one_way_orders
 from planner.schedules.timeline import StageTimes
@@ -162,6 +163,7 @@ def automatic_order(
         sends=sends,
     )
     words = _searched(problem, aim == "span", effort)
+    poll()
     schedule = Schedule.ZB_V if folded else Schedule.ZB_AUTO
     return order_of_words(schedule.value, problem, words)
 
@@ -179,6 +181,7 @@ def _searched(problem: Problem, span_first: bool, effort: Effort) -> Words:
     work = _work(effort, problem.num_operations)
     met: list[tuple[Cost, str, Words]] = []
     for family, words, finish in _first_words(problem, work):
+        poll()
         met.append((cost_of(finish), family, words))
         if met[-1][0] == least:
             return words

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from planner.schedules.zero_bubble_problem import Problem, Words
+from planner.deadlines import poll
+from planner.schedules.zero_bubble_problem import EVENTS_A_POLL, Problem, Words
 
 __all__ = ["CycleRule", "cyclic_words"]
 
@@ -39,7 +40,11 @@ def cyclic_words(problem: Problem, rule: CycleRule) -> tuple[Words, list[int]] |
     turn, free = [0] * ranks, [0] * ranks
     left = problem.num_operations
     events: list[tuple[int, int]] = [(0, rank) for rank in range(ranks)]
+    looked = 0
     while events:
+        looked += 1
+        if looked % EVENTS_A_POLL == 0:
+            poll()
         now, rank = heappop(events)
         if now < free[rank]:
             continue

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from planner.schedules.zero_bubble_problem import Problem, Words
+from planner.deadlines import poll
+from planner.schedules.zero_bubble_problem import EVENTS_A_POLL, Problem, Words
 
 __all__ = ["Rule", "greedy_words"]
 
@@ -57,7 +58,11 @@ def greedy_words(problem: Problem, rule: Rule) -> tuple[Words, list[int]]:
     activations, residues, free = [0] * ranks, [0] * ranks, [0] * ranks
     # A rank is looked at when it becomes free and when something arrives; both may repeat.
     events: list[tuple[int, int]] = [(0, rank) for rank in range(ranks)]
+    looked = 0
     while events:
+        looked += 1
+        if looked % EVENTS_A_POLL == 0:
+            poll()
         now, rank = heappop(events)
         if now < free[rank]:
             continue

@@ -18,13 +18,16 @@ from planner.schedules.memory_curve import peak_by_rank
 from planner.schedules.timeline import StageTimes, unit_times
 from planner.specs import Sends
 
-__all__ = ["Problem", "Words", "make_problem", "order_of_words", "words_of_order"]
+__all__ = ["EVENTS_A_POLL", "Problem", "Words", "make_problem", "order_of_words", "words_of_order"]
 
 Words = list[list[int]]
 """One word a rank; code = kind * V + chunk of the rank, kinds F, I, W in this order."""
 
 # Limits and shares are floats of a few digits; counts of micro-batches are far coarser.
 _ROUNDING = 1e-9
+
+EVENTS_A_POLL = 4096
+"""Events of a simulation between two looks at the clock."""
 
 
 @dataclass(frozen=True, eq=False)

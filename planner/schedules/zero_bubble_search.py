@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.deadlines import poll
 from planner.schedules.zero_bubble_paths import Heads, Tails, heads_of, tails_of
 from planner.schedules.zero_bubble_problem import Problem, Words
 
@@ -93,6 +94,7 @@ def improve(
             since = moves
         if best.late <= goal or moves >= most_moves or moves - since > _PATIENCE:
             break
+        poll()
         tails = tails_of(problem, words, heads, due)
         judged = []
         for rank, first, last in _critical_blocks(problem, words, heads, due, late, dice):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from planner.assembly import assemble_plan, step_breakdown
 from planner.cost.pricing import Pricer
+from planner.deadlines import NEVER, OutOfTimeError, poll, within
 from planner.plans import Candidate, Certificate, Layout, Plan, Rejected, Status, Termination
 from planner.schedule_rules import RULES
 from planner.search.run import LayoutResult, SearchResult
@@ -30,14 +32,19 @@ def plan_of_search(
         The search found nothing (the caller answers ``infeasible`` or ``unknown`` instead).
     """
     best = result.ranking[0]
-    plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective)
+    with within(NEVER):
+        plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective)
     bound_ms, gap = _bound(pricer, result, best, objective)
     status = Status.OPTIMAL if result.proven else Status.FEASIBLE
     reason = result.interrupted or ("proven" if result.proven else "work_limit")
     if reason == "work_limit" and RULES[best.layout.schedule].several_stages:
         reason = "weak_bound"
     space = result.space
-    others = _runners_up(pricer, plan, result.ranking[1:], runners_up, objective)
+    others: tuple[Candidate, ...] = ()
+    losers: tuple[Rejected, ...] = ()
+    with suppress(OutOfTimeError):  # the plan alone is the answer then
+        others = _runners_up(pricer, plan, result.ranking[1:], runners_up, objective)
+        losers = rejected_layouts(pricer, result, best, objective) if rejected else ()
     notes = plan.notes
     if objective is Objective.TOKENS_PER_DOLLAR and plan.tokens_per_dollar is None:
         notes = (
@@ -53,7 +60,7 @@ def plan_of_search(
             "gap": gap,
             "bound_covers": "space",
             "runners_up": others,
-            "rejected": rejected_layouts(pricer, result, best, objective) if rejected else (),
+            "rejected": losers,
             "termination": Termination(reason=reason),
             "certificate": Certificate(
                 bound_kind="space",
@@ -110,6 +117,7 @@ def _runners_up(
         if shape in seen:
             continue
         seen.add(shape)
+        poll()
         other = assemble_plan(pricer, found.layout, found.cuts, objective=objective)
         chosen.append(candidate_of(other, why_slower(plan, other)))
     return tuple(chosen)
@@ -222,6 +230,7 @@ def rejected_layouts(
     for index in range(len(result.space)):
         if index == best.index:
             continue
+        poll()
         layout = result.space.layout(index)
         if index in result.pin_errors:
             rows.append(Rejected(layout=layout, reason="pins", detail=result.pin_errors[index]))

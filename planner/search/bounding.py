@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from planner.cost.pricing import Pricer
 from planner.cost.tables import BlockTable
+from planner.deadlines import poll
 from planner.schedule_rules import RULES
 from planner.schedules.bounds import layout_bound
 from planner.schedules.closed_forms import bubble_estimate
@@ -64,6 +65,7 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
     of_layout = of_layout.reshape(-1)
     for number, (tp, microbatch_size) in enumerate(distinct.tolist()):
+        poll()
         members = np.flatnonzero(of_layout == number)
         table = pricer.block_table(tp, microbatch_size)
         forward[members], backward[members] = table.total_ms_quanta
@@ -108,6 +110,7 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
             )
     for key in np.unique(np.stack([space.dp, space.tp, space.pp], axis=1), axis=0).tolist():
         dp, tp, pp = key
+        poll()
         if pp == 1:
             continue
         members = np.flatnonzero((space.dp == dp) & (space.tp == tp) & (space.pp == pp))

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 
 from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
+from planner.deadlines import poll
 from planner.plans import Candidate
 from planner.search.answer import candidate_of
 from planner.search.run import LayoutResult, SearchLimits, search_layouts
@@ -60,7 +61,9 @@ def pareto_candidates(
         for solved in result.solved.values():
             owners[id(solved)] = own
             found.append(solved)
-    return tuple(
-        candidate_of(assemble_plan(owners[id(result)], result.layout, result.cuts))
-        for result in pareto_front(found)
-    )
+    front = []
+    for solved in pareto_front(found):
+        poll()
+        own = owners[id(solved)]
+        front.append(candidate_of(assemble_plan(own, solved.layout, solved.cuts)))
+    return tuple(front)

@@ -23,7 +23,7 @@ from planner.solvers.step_time import solve_step_time
 from planner.solvers.surrogate import solve_surrogate
 from planner.specs import Objective
 
-__all__ = ["solve_partition"]
+__all__ = ["least_by_work", "solve_partition"]
 
 _MOST_TIE_CELLS = 200_000
 """Blocks times stages above which ties are broken only among the cuts that were met anyway:
@@ -183,11 +183,14 @@ def _rank(found: StepEvaluation, objective: Objective) -> tuple[object, ...]:
     return (*lead, -found.lightest_stage, found.peak_bytes, found.cuts)
 
 
-def _graph_bound(pricer: Pricer, layout: Layout, objective: Objective) -> int:
+def _graph_bound(
+    pricer: Pricer, layout: Layout, objective: Objective, *, spread: bool = False
+) -> int:
     """What no cut of the uncontracted graph can beat: its work spread evenly, without transfers.
 
     Some stage has a P-th of the work and some stage the largest layer, so its time, and M times
-    its time, bound the bottleneck and the makespan of any schedule.
+    its time, bound the bottleneck and the makespan of any schedule. ``spread``: the first alone,
+    which holds wherever layers may be on several ranks, too.
     """
     prices = pricer.layer_prices(layout.tp, layout.microbatch_size)
     times = [
@@ -197,9 +200,14 @@ def _graph_bound(pricer: Pricer, layout: Layout, objective: Objective) -> int:
         )
         for p in prices
     ]
-    largest = max(-(-sum(times) // layout.pp), max(times))
-    if RULES[layout.schedule].several_stages:
-        largest = -(-sum(times) // layout.pp)
+    largest = -(-sum(times) // layout.pp)
+    if not spread and not RULES[layout.schedule].several_stages:
+        largest = max(largest, max(times))
     if objective is Objective.BOTTLENECK:
         return largest
     return layout.num_microbatches * largest
+
+
+def least_by_work(pricer: Pricer, layout: Layout, objective: Objective) -> float:
+    """Milliseconds that no cut under any schedule can beat: the work spread over all ranks."""
+    return pricer.quantum.ms(_graph_bound(pricer, layout, objective, spread=True))

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
@@ -35,6 +37,8 @@ from planner.solvers.step_time import StepSolution, solve_step_time
 from planner.specs import Objective
 
 __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
+
+I64 = NDArray[np.int64]
 
 Task = tuple[ChainProblem, tuple[int, ...], int | None, int, Deadline]
 """Problem, seed, upper bound, node limit and deadline of one layout's cuts."""
@@ -76,6 +80,11 @@ def search_layouts(
         Any ``concurrent.futures`` executor; None runs in this thread.
     exhaustive
         Solve every layout; nothing is pruned (a test of the pruning).
+
+    Raises
+    ------
+    OutOfTimeError
+        The deadline in force passed before the layouts had their first bounds.
     """
     limits = limits or SearchLimits()
     bounds = bound_layouts(pricer, space)
@@ -133,6 +142,7 @@ class _Search:
         self.problems: dict[int, ChainProblem] = {}
         self.bottlenecks: dict[int, BottleneckSolution] = {}
         self.open: dict[int, int] = {}
+        self.least_fresh: int | None = None  # least bound of the layouts that were never looked at
         self.improved: set[int] = set()
         self.ordered: list[int] | None = None  # values that are held, once somebody asks
         self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
@@ -140,14 +150,15 @@ class _Search:
 
     # --- the loop -----------------------------------------------------------------------------
 
-    def run(self, members: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+    def run(self, members: I64) -> None:
         """Search some layouts; ``open`` keeps the bounds of those that were not closed."""
-        heap: list[tuple[float, int, int]] = []
-        for index in members.tolist():
-            if self.bounds.memory_short[index] > 0:
-                self.result.no_fit[index] = "memory"
-                continue
-            heap.append((self._priority(index), 0, index))
+        short = self.bounds.memory_short[members] > 0
+        self.result.no_fit.update(dict.fromkeys(members[short].tolist(), "memory"))
+        fit = members[~short]
+        priorities = self._priorities(fit).tolist()
+        heap = [
+            (priority, 0, index) for priority, index in zip(priorities, fit.tolist(), strict=True)
+        ]
         heapq.heapify(heap)
         wave: list[int] = []
         while heap or wave:
@@ -171,22 +182,50 @@ class _Search:
             self._solve_wave(wave, 0)
             wave = []
             self._report()
-        for index in [*wave, *(index for _, _, index in heap)]:
-            self.open[index] = self._bound_now(index)
+        self._leave_open([*wave, *(index for _, _, index in heap)])
         self._close_gaps()
 
-    def _priority(self, index: int) -> float:
+    def _leave_open(self, left: list[int]) -> None:
+        """Keep the bounds of layouts that were not closed; the least one where nothing else is
+        known of them."""
+        fresh = [index for index in left if index not in self.result.refined]
+        if fresh:
+            least = self._first_bounds(np.array(fresh, np.int64)).min()
+            known = self.least_fresh
+            self.least_fresh = int(least) if known is None else min(known, int(least))
+        for index in left:
+            if index in self.result.refined:
+                self.open[index] = self._bound_now(index)
+
+    def _first_bounds(self, members: I64) -> NDArray[Any]:
+        """Bounds of the objective from totals alone."""
+        if self.objective is Objective.BOTTLENECK:
+            return self.bounds.largest_stage[members]
+        bounds = self.bounds.step[members]
+        if self.objective is Objective.TOKENS_PER_DOLLAR:
+            # Whole numbers of Python: GPU time in quanta may exceed 64 bits.
+            scaled: NDArray[Any] = bounds.astype(object) * self.space.num_gpus[members]
+            return scaled
+        return bounds
+
+    def _priorities(self, members: I64) -> NDArray[Any]:
         """What is looked at first: the smallest bound where bounds are tight; else the smallest
         estimate, since a weak bound says little about what a layout comes to."""
         if self.by_bound or self.objective is Objective.BOTTLENECK:
-            return self._bound_now(index)
-        weight = 1
+            return self._first_bounds(members)
+        estimates = self.bounds.estimate[members]
         if self.objective is Objective.TOKENS_PER_DOLLAR:
-            weight = int(self.space.num_gpus[index])
-        return float(self.bounds.estimate[index]) * weight
+            return estimates * self.space.num_gpus[members]
+        return estimates
 
     def _set_hopeless_aside(self, heap: list[tuple[float, int, int]]) -> None:
         """Layouts whose bound cannot beat what is held leave the heap's top, bound in hand."""
+        if not (heap and self._hopeless(self._bound_now(heap[0][2]))):
+            return
+        if self.by_bound and self.objective is not Objective.BOTTLENECK:
+            # What stands behind the smallest bound cannot beat it either.
+            self._leave_open([index for _, _, index in heap])
+            heap.clear()
         while heap and self._hopeless(self._bound_now(heap[0][2])):
             index = heapq.heappop(heap)[2]
             self.open[index] = self._bound_now(index)
@@ -410,6 +449,8 @@ class _Search:
         open_bounds.extend(
             bound for index, bound in self.open.items() if index not in result.solved
         )
+        if self.least_fresh is not None:
+            open_bounds.append(self.least_fresh)
         result.bound = min(open_bounds)
         result.proven = result.bound >= best
         return result

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from planner.cost.in_flight import in_flight_microbatches
 from planner.cost.legality import legal_tensor_degrees, tensor_parallel_conflict
+from planner.deadlines import poll
 from planner.errors import LayoutError
 from planner.placement import stays_in_domain
 from planner.plans import Layout
@@ -104,6 +105,7 @@ def enumerate_layouts(
         sizes = np.array([pins.microbatch_size], np.int64)
     columns: list[I64] = []
     for tp in tensor_degrees:
+        poll()
         pairs = _data_and_pipeline(gpus, tp, max_stages, batch_divisors, training)
         if not training.allow_cross_domain:
             pairs = pairs[stays_in_domain(cluster, tp, pairs[:, 0] * pairs[:, 1] * tp)]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.solvers.chain_tables import INFINITE, ChainTables, CutWindows, tables_of
 from planner.specs import Recompute
 
@@ -181,6 +182,7 @@ def _ways(
     behind = np.concatenate((able + 1, np.full(d - a + 1, tables.num_blocks + 1)))
     most = int(np.searchsorted(able, d) - before[0])
     for count in range(most + 1):
+        poll()
         split = behind[before + count - 1] if count else first
         exists = split[:, None] <= last[None, :]
         split = np.minimum(split, tables.num_blocks)
@@ -228,6 +230,7 @@ def least_bottleneck_within(
     origins: list[I64] = []
     pairs = 0
     for stage in range(stages):
+        poll()
         starts, ends = (low[stage], high[stage]), (low[stage + 1], high[stage + 1])
         cost = stage_prices(problem, stage, starts, ends).cost
         pairs += cost.size

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
+from planner.deadlines import poll
 from planner.solvers.chain_tables import INFINITE, ChainTables, ModeTable
 from planner.specs import Recompute
 
@@ -321,6 +322,7 @@ class GreedyProber:
         probes = 0
         limit = low
         while low < high:
+            poll()
             cuts, bid = self.probe(limit)
             probes += 1
             if cuts is None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.solvers.chain_dense import StagePrices, least_memory, stage_prices
 from planner.solvers.chain_tables import INFINITE, CutWindows, tables_of
 
@@ -56,6 +57,7 @@ def balanced_bottleneck(problem: ChainProblem, value: int) -> tuple[int, ...]:
     def priced(stage: int) -> tuple[I64, I64]:
         """Stage times (-1 where over the limit) and memory (INFINITE there)."""
         if stage not in kept:
+            poll()
             prices: StagePrices = stage_prices(
                 problem, stage, (low[stage], high[stage]), (low[stage + 1], high[stage + 1])
             )
@@ -127,6 +129,7 @@ def _least_lack(
     best = np.array([-INFINITE], np.int64)
     origins: list[I64] = []
     for stage in range(stages):
+        poll()
         memory = memory_of(
             problem, stage, (low[stage], high[stage]), (low[stage + 1], high[stage + 1])
         )

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
-from planner.deadlines import OutOfTimeError, late
+from planner.deadlines import OutOfTimeError, late, poll
 from planner.schedules.cut_batch import CutBatch, batch_of, takes_batches
 from planner.schedules.general_bounds import (
     GeneralTerms,
@@ -30,6 +30,7 @@ from planner.solvers.chain import solve_bottleneck
 from planner.solvers.step_candidates import (
     Incumbent,
     StepSolution,
+    cut_tuples,
     cuts_at_shares,
     even_cuts,
     is_cut,
@@ -121,7 +122,7 @@ def _climb(best: Incumbent, problem: ChainProblem, node_limit: int) -> None:
         before = best.key
         if before is None or late():
             return
-        best.offer(neighbours(before[4])[:most])
+        best.offer(cut_tuples(neighbours(before[4], most=most)))
         if best.key is None or best.key[0] == before[0]:
             return
 
@@ -227,7 +228,9 @@ def least_crowded(
         for _ in range(_MOST_STEPS if thorough else _FEW_STEPS):
             if score[0] <= 0:
                 return cuts
-            around = neighbours(cuts, longest=None if thorough else 1)[:_NEIGHBOURS]
+            poll()
+            longest = None if thorough else 1
+            around = cut_tuples(neighbours(cuts, longest, _NEIGHBOURS))
             if not around:
                 break
             found = _crowding(batch, around)

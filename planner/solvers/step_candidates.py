@@ -17,6 +17,7 @@ from planner.schedules.prices import UNREACHABLE, CutValues
 __all__ = [
     "Incumbent",
     "StepSolution",
+    "cut_tuples",
     "cuts_at_shares",
     "even_cuts",
     "is_cut",
@@ -25,6 +26,8 @@ __all__ = [
     "ramps",
     "solution_of",
 ]
+
+I64 = NDArray[np.int64]
 
 # How much lighter the last stage of a candidate is than its first, halved, and by what part of a
 # block its cuts are moved.
@@ -185,21 +188,35 @@ def cuts_at_shares(
     return (0, *rising.tolist())
 
 
-def neighbours(cuts: tuple[int, ...], longest: int | None = None) -> list[tuple[int, ...]]:
-    """Cuts with a run of cuts i..j moved by one block, short runs first; runs of any length
-    unless ``longest`` says."""
-    around = []
+def neighbours(cuts: tuple[int, ...], longest: int | None = None, most: int | None = None) -> I64:
+    """Cuts with a run of cuts i..j moved by one block, short runs first, shape (K, P+1).
+
+    Runs of any length unless ``longest`` says, and no more than ``most`` of them all.
+
+    Examples
+    --------
+    >>> neighbours((0, 2, 3, 5)).tolist()
+    [[0, 1, 3, 5], [0, 2, 4, 5], [0, 1, 2, 5], [0, 3, 4, 5]]
+    """
     inner = len(cuts) - 2
-    for length in range(1, min(inner, longest or inner) + 1):
-        for i in range(1, inner - length + 2):
-            j = i + length - 1
-            if cuts[i - 1] < cuts[i] - 1:
-                moved = [cut - 1 for cut in cuts[i : j + 1]]
-                around.append((*cuts[:i], *moved, *cuts[j + 1 :]))
-            if cuts[j] + 1 < cuts[j + 1]:
-                moved = [cut + 1 for cut in cuts[i : j + 1]]
-                around.append((*cuts[:i], *moved, *cuts[j + 1 :]))
+    lengths = np.arange(1, min(inner, longest or inner) + 1)
+    count = inner - lengths + 1
+    length = np.repeat(lengths, count)
+    first = np.arange(len(length)) - np.repeat(np.cumsum(count) - count, count) + 1
+    last = first + length - 1
+    at = np.array(cuts, np.int64)
+    possible = np.stack([at[first - 1] < at[first] - 1, at[last] + 1 < at[last + 1]], axis=1)
+    run, up = np.nonzero(possible)
+    run, up = run[:most], up[:most]
+    position = np.arange(len(cuts))[None, :]
+    moved = (first[run, None] <= position) & (position <= last[run, None])
+    around: I64 = at + moved * (2 * up - 1)[:, None]
     return around
+
+
+def cut_tuples(cuts: I64) -> list[tuple[int, ...]]:
+    """Rows of cut vectors as the keys that an incumbent knows them by."""
+    return [tuple(row) for row in cuts.tolist()]
 
 
 def no_solution(best: Incumbent) -> StepSolution:

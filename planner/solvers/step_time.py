@@ -31,6 +31,7 @@ from planner.solvers.order_time import solve_by_order
 from planner.solvers.step_candidates import (
     Incumbent,
     StepSolution,
+    cut_tuples,
     even_cuts,
     is_cut,
     neighbours,
@@ -113,7 +114,8 @@ def _minimised(
     before = best.limit
     _climb(best, terms, node_limit)
     climbed = best.limit
-    if best.offer(terms.below(ramps(problem), best.limit)) != climbed:
+    ramped = np.array(ramps(problem), np.int64)
+    if best.offer(cut_tuples(terms.below(ramped, best.limit))) != climbed:
         _climb(best, terms, node_limit)
     if best.limit != before:
         bound, terms = _root(problem, best, bound, walks=True)
@@ -172,6 +174,6 @@ def _climb(best: Incumbent, terms: StageTerms, node_limit: int) -> None:
         before = best.key
         if before is None or late():
             break
-        best.offer(terms.below(neighbours(before[4]), best.limit)[:most])
+        best.offer(cut_tuples(terms.below(neighbours(before[4]), best.limit)[:most]))
         if best.key is None or best.key[0] == before[0]:
             break

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
+from planner.deadlines import poll
 from planner.solvers import chain_packed
 from planner.solvers.chain import BottleneckSolution, Kernel, uses_numba
 from planner.solvers.chain_dense import stage_prices
@@ -66,6 +67,7 @@ def solve_surrogate(
     program = _compiled_sums if uses_numba(tables, kernel) else _Sums(problem)
     limit = tables.ceiling
     while True:
+        poll()
         if best <= least + beats * bottleneck.value:
             return cuts
         # A better solution has its largest stage below this.
@@ -122,6 +124,7 @@ class _Sums:
         largest = np.zeros(1, np.int64)
         origins: list[I64] = []
         for cost in self.costs:
+            poll()
             sums = total[:, None] + np.where(cost > limit, _NEVER, cost)
             least = np.minimum(sums.min(axis=0), _NEVER)
             # Among equal sums the smaller largest stage, then the later start.

@@ -116,7 +116,7 @@ def test_root_bound_never_exceeds_the_best_and_windows_lose_nothing():
         ceiling = best + (int(values[values < UNREACHABLE].max()) - best) // (1 + seed % 4)
         terms = StageTerms(problem, ceiling)
         rows = all_cuts(problem)[values <= ceiling]
-        assert terms.below(rows.tolist(), None) == rows.tolist(), seed
+        assert terms.below(rows, None).tolist() == rows.tolist(), seed
         stage = np.arange(problem.num_stages)[None, :]
         x, y = rows[:, :-1] - terms.low[:-1], rows[:, 1:] - terms.low[1:]
         inside = terms.primary[stage, x, y].max(1) + terms.secondary[stage, x, y].max(1)

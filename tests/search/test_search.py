@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from itertools import combinations
+from itertools import combinations, count
 
 import pytest
 
 from planner.cost.question import plan_pricer
-from planner.deadlines import Deadline, within
+from planner.deadlines import Deadline, OutOfTimeError, within
 from planner.errors import InputError, PinError
 from planner.schedules.step import evaluate_cuts
 from planner.search.answer import plan_of_search
@@ -291,6 +291,7 @@ def test_fewest_gpus_finds_the_smallest_count_that_fits():
 
 
 def test_limits_leave_a_bound_that_holds():
+    interrupted = 0
     for seed, pricer, space, _ in questions(40_000, 25):
         full = search_layouts(pricer, space)
         if not full.ranking:
@@ -298,11 +299,19 @@ def test_limits_leave_a_bound_that_holds():
         best = full.ranking[0].step
         few = search_layouts(pricer, space, limits=SearchLimits(nodes_per_layout=1))
         assert few.bound <= best <= few.ranking[0].step, seed
-        with within(Deadline(time.monotonic() - 1)):
-            late = search_layouts(pricer, space)
-        assert late.interrupted == "time_limit"
-        if late.ranking:
-            assert late.bound <= best
+        for most in (30, 100, 300):
+            looks = count()
+            flag = Deadline(stopped=lambda own=looks, most=most: next(own) > most)
+            try:
+                with within(flag):
+                    stopped = search_layouts(pricer, space)
+            except OutOfTimeError:  # before the first bounds
+                continue
+            interrupted += stopped.interrupted == "stopped"
+            assert stopped.bound <= best
+        with within(Deadline(time.monotonic() - 1)), pytest.raises(OutOfTimeError):
+            search_layouts(pricer, space)
+    assert interrupted > 5
 
 
 def test_plans_of_searches_say_what_was_found():
