@@ -279,7 +279,6 @@ class Answering:
             options = options_of(question.training)
             if "global_batch_size" not in options:
                 raise RequestError("global_batch_size", "is missing; expected samples a step >= 1")
-        options.setdefault("precision", model.precision)
         options["objective"] = objective_of(question.objective, Objective.STEP_TIME)
         if question.HasField("runner_up_count"):
             if not 0 <= question.runner_up_count <= 1000:

@@ -71,7 +71,6 @@ class CurveAnswering:
             raise RequestError(
                 "training.global_batch_size", "is missing; expected samples a step >= 1"
             )
-        options.setdefault("precision", model.precision)
         options |= {
             "model": model,
             "cluster": next(iter(clusters.values())) if len(clusters) == 1 else clusters,
