@@ -1,5 +1,8 @@
 """Make planner/v1 from protos/planner/v1 (``python protos/generate.py [FOLDER]``).
 
+``python protos/generate.py --release VERSION`` keeps the protocol as it is now under
+``protos/released``: later ones may only add to it, which the tests check.
+
 Needs grpcio-tools of the ``dev`` extra: newer ones write stubs that the protobuf runtime which
 ortools needs cannot load.
 """
@@ -30,11 +33,11 @@ def generate(target: Path) -> None:
             stub.unlink()  # holds nothing: its file has no service
 
 
-def write_image(target: Path) -> None:
-    """Write all descriptors with their comments into one file, as buf reads it."""
+def write_image(target: Path, *, comments: bool = True) -> None:
+    """Write all descriptors into one file, as buf reads it."""
     with _includes() as includes:
-        flags = ("--include_imports", "--include_source_info", f"--descriptor_set_out={target}")
-        _run([*includes, *flags])
+        flags = ["--include_imports", f"--descriptor_set_out={target}"]
+        _run([*includes, *flags, *(["--include_source_info"] if comments else [])])
 
 
 def _run(flags: list[str]) -> None:
@@ -56,4 +59,7 @@ def _includes() -> Iterator[list[str]]:
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else _PROTOS.parent)
+    if sys.argv[1:2] == ["--release"]:
+        write_image(_PROTOS / "released" / f"{sys.argv[2]}.binpb", comments=False)
+    else:
+        generate(Path(sys.argv[1]) if len(sys.argv) > 1 else _PROTOS.parent)
