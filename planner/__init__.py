@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         plan,
     )
     from planner.plans import Plan
+    from planner.search.incumbents import Incumbent
     from planner.specs import Cluster, Model, Training
     from planner.studies.simulation import simulate
     from planner.studies.simulation_result import Simulation
 
 __all__ = [
     "Cluster",
+    "Incumbent",
     "InputWarning",
     "Model",
     "Plan",
@@ -46,6 +48,7 @@ __all__ = [
 
 _HOME = {
     "Cluster": "planner.specs",
+    "Incumbent": "planner.search.incumbents",
     "Model": "planner.specs",
     "Training": "planner.specs",
     "Plan": "planner.plans",

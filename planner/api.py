@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from decimal import Decimal
 from typing import Any
 
-from planner.check import Verification, check_plan
+from planner.check import Verification, check_plan, cuts_of
+from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
-from planner.deadlines import OutOfTimeError, late, poll, within
-from planner.errors import InputError, LayoutError, ScheduleError
+from planner.deadlines import NEVER, OutOfTimeError, in_force, late, poll, within
+from planner.errors import InputError
 from planner.explain import closest_setup, explain_plan, partition_misfit, plan_misfit
 from planner.formats.plan_file import read_plan
 from planner.options import deadline_of, objective_of, schedules_of, search_limits, spec_of
-from planner.plans import Candidate, Explanation, Plan, Status, Termination
+from planner.plans import Candidate, Explanation, Layout, Plan, Status, Termination
 from planner.questions import InputWarning, load_cluster, load_model, plan_question
-from planner.schedule_rules import RULES
-from planner.search.answer import candidate_of, plan_of_search, why_slower
+from planner.search.answer import plan_of_search
+from planner.search.best_schedule import best_schedule
 from planner.search.fewer import fewer_gpus_notes
+from planner.search.incumbents import Incumbent
 from planner.search.pareto import pareto_candidates
-from planner.search.partition import least_by_work, solve_partition
-from planner.search.run import SearchLimits, search_layouts
+from planner.search.run import search_layouts
 from planner.search.schedule_choice import schedule_notes
 from planner.search.space import enumerate_layouts
 from planner.search.workers import worker_pool
@@ -69,6 +69,8 @@ def plan(
     workers: int = 1,
     executor: Executor | None = None,
     progress: Callable[[str], None] | None = None,
+    on_incumbent: Callable[[Incumbent], None] | None = None,
+    warm_start: Plan | None = None,
     **options: Any,
 ) -> Plan:
     """The best layout and cut of a model on a cluster, with the proof of how good it is.
@@ -94,6 +96,11 @@ def plan(
     workers, executor
         Processes of a pool (no more than there are cores), or an executor to use; neither
         changes the answer.
+    progress, on_incumbent
+        Told in words what is being done, and of every better value and better bound.
+    warm_start
+        A plan to fall back on where its layout and cuts are legal here: the answer is never
+        worse, and the same as without it once the search ends by itself with its proof.
     options
         Further fields of :class:`planner.specs.Training` (``precision``, ``recompute``,
         ``schedules``: a name, several, or ``auto``, ...).
@@ -156,7 +163,9 @@ def plan(
         worker_pool(workers if executor is None else 1) as own_pool,
     ):
         pricer = plan_pricer(model_spec, cluster_spec, training)
-        space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
+        known = None if warm_start is None else _known_cuts(pricer, warm_start)
+        with within(NEVER if known else in_force()):
+            space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))
         result = search_layouts(
             pricer,
             space,
@@ -165,6 +174,8 @@ def plan(
             limits=limits,
             executor=executor or own_pool,
             progress=progress,
+            on_incumbent=on_incumbent,
+            warm_start=known,
         )
         if result.ranking:
             if pareto:
@@ -219,6 +230,7 @@ def partition(
     time_limit_s: float | None = None,
     stop: Callable[[], bool] | None = None,
     work_limit: int | None = None,
+    on_incumbent: Callable[[Incumbent], None] | None = None,
     **options: Any,
 ) -> Plan:
     """The best cut of a model into pipeline stages.
@@ -233,7 +245,7 @@ def partition(
         ``bottleneck`` (max t_i + c_i) or ``step-time`` (simulated).
     cluster
         Needed only where the model gives FLOPs or shapes instead of times.
-    time_limit_s, stop, work_limit
+    time_limit_s, stop, work_limit, on_incumbent
         As of :func:`plan`.
     options
         Fields of :class:`planner.specs.PartitionSetup`: ``schedule`` (a name, several to choose
@@ -264,7 +276,11 @@ def partition(
     answer: Plan | None = None
     with within(deadline_of(time_limit_s, stop)):
         with suppress(OutOfTimeError):
-            setup, answer = _best_schedule(model_spec, setup, asked, cluster_spec, wanted, limits)
+            setup, answer, misfits = best_schedule(
+                model_spec, setup, asked, cluster_spec, wanted, limits, on_incumbent
+            )
+            if len(misfits) > 1:
+                setup = closest_setup(model_spec, misfits, cluster_spec)
         inputs = {
             "question": "partition",
             "model": model if isinstance(model, str) else model_spec.name,
@@ -343,126 +359,12 @@ def explain(
 # --- helpers -----------------------------------------------------------------------------------
 
 
-def _best_schedule(
-    model: Model,
-    setup: PartitionSetup,
-    schedules: tuple[Schedule, ...],
-    cluster: Cluster | None,
-    objective: Objective,
-    limits: SearchLimits,
-) -> tuple[PartitionSetup, Plan | None]:
-    """The best cut under the best of some schedules; the others are its runners-up.
-
-    Schedules that cannot run this shape are left out where others can.
-    """
-    found: list[tuple[PartitionSetup, Plan]] = []
-    misfits: list[PartitionSetup] = []
-    refusal: InputError | None = None
-    interrupted: str | None = None
-    for schedule in schedules:
-        interrupted = late() if found or misfits else None
-        if interrupted:
-            break
-        free = RULES[schedule].chunks is None
-        if len(schedules) > 1 and setup.vpp not in (None, RULES[schedule].chunks) and not free:
-            continue  # the pinned number of chunks is not this schedule's
-        chunks = setup.vpp if len(schedules) == 1 or free else None
-        own = setup.model_copy(update={"schedule": schedule, "vpp": chunks})
-        try:
-            own, answer = _best_chain(model, own, cluster, objective, limits)
-        except (ScheduleError, LayoutError) as error:
-            refusal = refusal or error
-            continue
-        interrupted = late() if answer is None else None
-        if answer is None:
-            misfits.append(own)
-        else:
-            found.append((own, answer))
-    if found:
-        setup, best = _best_answer(found, objective)
-        if interrupted:
-            floor_ms = least_by_work(*partition_question(model, setup, cluster), objective)
-            best = _weakened(best, floor_ms, Termination(reason=interrupted))
-        return setup, best
-    if not misfits:
-        named = ", ".join(schedule.value for schedule in schedules)
-        raise refusal or LayoutError(f"none of {named} puts {setup.vpp} chunks on a rank")
-    if len(misfits) == 1 or late():
-        return misfits[0], None
-    return closest_setup(model, misfits, cluster), None
-
-
-def _best_answer(
-    found: list[tuple[PartitionSetup, Plan]], objective: Objective
-) -> tuple[PartitionSetup, Plan]:
-    """The best of some schedules' answers; its bound becomes what none of them can beat."""
-
-    def rank(item: tuple[PartitionSetup, Plan]) -> tuple[float, float]:
-        step, beat = item[1].step_time_ms or 0.0, item[1].bottleneck_ms or 0.0
-        return (beat, step) if objective is Objective.BOTTLENECK else (step, beat)
-
-    found.sort(key=rank)
-    setup, best = found[0]
-    others = tuple(candidate_of(other, why_slower(best, other)) for _, other in found[1:])
-    best = best.model_copy(update={"runners_up": others})
-    weakest = min((plan for _, plan in found), key=lambda plan: plan.bound_ms or 0.0)
-    certificate = best.certificate
-    if certificate is None or (weakest.bound_ms or 0.0) >= (best.bound_ms or 0.0):
-        return setup, best
-    note = (
-        f"{weakest.layout.schedule.value} might be faster still: its own bound is weaker than "
-        "the best plan, whose cuts are proven under its own schedule"
-    )
-    if best.status is Status.OPTIMAL:
-        best = best.model_copy(update={"notes": (*best.notes, note)})
-    return setup, _weakened(best, weakest.bound_ms or 0.0, weakest.termination)
-
-
-def _weakened(plan: Plan, bound_ms: float, termination: Termination | None) -> Plan:
-    """The plan with a bound that covers more than its own schedule."""
-    certificate = plan.certificate
-    if certificate is None:
-        return plan
-    unit = Decimal(certificate.quantum_ms)
-    value = certificate.value_quanta
-    bound = min(certificate.bound_quanta, int(Decimal(repr(bound_ms)) / unit))
-    return plan.model_copy(
-        update={
-            "status": Status.FEASIBLE if bound < value else plan.status,
-            "bound_ms": float(bound * unit),
-            "gap": (value - bound) / value if value else 0.0,
-            "termination": termination,
-            "certificate": certificate.model_copy(update={"bound_quanta": bound}),
-        }
-    )
-
-
-def _best_chain(
-    model: Model,
-    setup: PartitionSetup,
-    cluster: Cluster | None,
-    objective: Objective,
-    limits: SearchLimits,
-) -> tuple[PartitionSetup, Plan | None]:
-    """Cut the model as a chain of blocks and, where a block could be cut inside, in file order.
-
-    Cuts in file order include the block borders, so they win where they are better; where both
-    are equal the block borders stand, whose proof says more.
-    """
-    pricer, layout = partition_question(model, setup, cluster)
-    answer = solve_partition(pricer, layout, objective, limits)
-    if pricer.chain.covers_all_cuts or pricer.chain.linearised or late():
-        return setup, answer
-    inside = setup.model_copy(update={"cut_inside_blocks": True})
-    finer, _ = partition_question(model, inside, cluster)
-    other = solve_partition(finer, layout, objective, limits)
-    if other is None or other.certificate is None:
-        return setup, answer
-    if answer is None or answer.certificate is None:
-        return inside, other
-    if other.certificate.value_quanta < answer.certificate.value_quanta:
-        return inside, other
-    return setup, answer
+def _known_cuts(pricer: Pricer, plan: Plan) -> tuple[Layout, tuple[int, ...]] | None:
+    """Layout and cuts of a plan, where its stages are cuts of this chain."""
+    if plan.layout is None or not plan.stages:
+        return None
+    cuts, _ = cuts_of(pricer, plan)
+    return None if cuts is None else (plan.layout, cuts)
 
 
 def _no_partition(

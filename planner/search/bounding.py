@@ -24,7 +24,7 @@ from planner.schedules.simulate import RECURRENT
 from planner.search.space import LayoutSpace
 from planner.specs import Recompute, Schedule, Tier
 
-__all__ = ["SpaceBounds", "bound_layouts", "refine_bound"]
+__all__ = ["SpaceBounds", "bound_layouts", "no_bounds", "refine_bound"]
 
 I64 = NDArray[np.int64]
 
@@ -50,6 +50,13 @@ class SpaceBounds:
     to look in, never a reason to leave a layout out."""
     memory_short: I64
     """Bytes that are missing over all ranks together; 0 where this proves nothing."""
+
+
+def no_bounds(space: LayoutSpace) -> SpaceBounds:
+    """Nothing is known of any layout."""
+    zeros = np.zeros(len(space), np.int64)
+    shares = np.zeros(len(space))
+    return SpaceBounds(zeros, zeros, zeros, zeros, shares, zeros, zeros, shares, zeros)
 
 
 def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:

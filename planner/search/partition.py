@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import numpy as np
@@ -34,13 +34,22 @@ _MOST_MOVES = 50
 
 
 def solve_partition(
-    pricer: Pricer, layout: Layout, objective: Objective, limits: SearchLimits
+    pricer: Pricer,
+    layout: Layout,
+    objective: Objective,
+    limits: SearchLimits,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Plan | None:
     """The best cut of one layout, with its certificate; None where nothing fits.
 
     Ties of the bottleneck are broken by the smaller simulated step time, then the largest
     smallest stage, then peak bytes, then the smallest cuts, among the cuts met and those that
     differ from the best by one block at one cut.
+
+    Parameters
+    ----------
+    watch
+        Told of values and bounds in quanta as they get better.
     """
     problem = pricer.problem(layout)
     try:
@@ -49,6 +58,9 @@ def solve_partition(
         return None
     if bottleneck is None:
         return None
+    quick = objective is Objective.BOTTLENECK
+    if watch is not None and quick and not problem.is_grouped:
+        watch(bottleneck.value, bottleneck.bound)
     seeds = [bottleneck.cuts]
     few = problem.num_blocks * problem.num_stages <= _MOST_TIE_CELLS
     few &= takes_batches(problem.schedule)
@@ -56,10 +68,10 @@ def solve_partition(
         with suppress(OutOfTimeError):
             seeds.append(tuple(solve_surrogate(problem, bottleneck, kernel="auto")))
             seeds.append(tuple(balanced_bottleneck(problem, bottleneck.value)))
-    quick = objective is Objective.BOTTLENECK
     step = solve_step_time(
         problem,
         seeds=seeds,
+        watch=None if quick else watch,
         node_limit=0 if quick and not problem.is_grouped else limits.nodes_per_layout,
     )
     candidates = dict.fromkeys([*([tuple(step.cuts)] if step.cuts else []), *seeds])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from planner.plans import Layout
+from planner.schedules.step import StepEvaluation
 from planner.search.bounding import SpaceBounds
 from planner.search.space import LayoutSpace
+from planner.solvers.step_time import StepSolution
 from planner.specs import Objective
 
-__all__ = ["LayoutResult", "SearchLimits", "SearchResult"]
+__all__ = ["LayoutResult", "SearchLimits", "SearchResult", "measured"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,24 @@ class LayoutResult:
             self.peak_bytes,
             self.index,
         )
+
+
+def measured(
+    index: int,
+    layout: Layout,
+    evaluated: StepSolution | StepEvaluation,
+    step: int,
+    bound: int,
+) -> LayoutResult:
+    """What ranks a cut, from its solution or evaluation."""
+    lightest = (
+        evaluated.lightest if isinstance(evaluated, StepSolution) else evaluated.lightest_stage
+    )
+    assert evaluated.bottleneck is not None
+    cuts = tuple(evaluated.cuts or ())
+    return LayoutResult(
+        index, layout, cuts, step, bound, evaluated.bottleneck, lightest, evaluated.peak_bytes
+    )
 
 
 @dataclass

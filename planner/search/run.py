@@ -12,7 +12,7 @@ taken in order, so the answer does not depend on workers or on completion order.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -23,31 +23,28 @@ from numpy.typing import NDArray
 
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
-from planner.deadlines import Deadline, OutOfTimeError, in_force, late, within
-from planner.errors import LayoutError, PinError
+from planner.deadlines import NEVER, OutOfTimeError, in_force, late, within
+from planner.errors import InputError, LayoutError, PinError
 from planner.plans import Layout
 from planner.schedules.grouping import cannot_fit
 from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import StepEvaluation, evaluate_cuts
-from planner.search.bounding import SpaceBounds, bound_layouts, refine_bound
-from planner.search.results import LayoutResult, SearchLimits, SearchResult
+from planner.search.bounding import SpaceBounds, bound_layouts, no_bounds, refine_bound
+from planner.search.incumbents import Reporter, Watcher
+from planner.search.results import LayoutResult, SearchLimits, SearchResult, measured
 from planner.search.space import LayoutSpace
+from planner.search.workers import Task, solutions_of
 from planner.solvers.chain import BottleneckSolution, solve_bottleneck
-from planner.solvers.step_time import StepSolution, solve_step_time
+from planner.solvers.step_time import StepSolution
 from planner.specs import Objective
 
 __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
 
 I64 = NDArray[np.int64]
 
-Task = tuple[ChainProblem, tuple[int, ...], int | None, int, Deadline]
-"""Problem, seed, upper bound, node limit and deadline of one layout's cuts."""
-
 _WAVE = 4
 _FIRST_NODES = 300
 """Branch-and-bound nodes of the first attempt to close a layout that may hold the optimum."""
-_POLL_S = 0.03
-"""How often a search that waits for other processes looks whether it should stop."""
 _MOST_IMPROVED = 12
 """Layouts under order-simulated schedules whose cuts are improved, best first: their bounds seldom
 close, so that trying all of them harder would take minutes and prove little."""
@@ -63,6 +60,8 @@ def search_layouts(
     executor: Executor | None = None,
     exhaustive: bool = False,
     progress: Callable[[str], None] | None = None,
+    on_incumbent: Watcher | None = None,
+    warm_start: tuple[Layout, tuple[int, ...]] | None = None,
 ) -> SearchResult:
     """The best layouts of a space.
 
@@ -80,15 +79,29 @@ def search_layouts(
         Any ``concurrent.futures`` executor; None runs in this thread.
     exhaustive
         Solve every layout; nothing is pruned (a test of the pruning).
+    on_incumbent
+        Told of every better value and every better bound.
+    warm_start
+        A layout and its cuts to fall back on while nothing better is found.
 
     Raises
     ------
     OutOfTimeError
-        The deadline in force passed before the layouts had their first bounds.
+        The deadline in force passed before the layouts had their first bounds, and there is no
+        warm start that is legal here.
     """
     limits = limits or SearchLimits()
-    bounds = bound_layouts(pricer, space)
-    state = _Search(pricer, space, bounds, objective, keep, limits, executor, exhaustive, progress)
+    try:
+        bounds = bound_layouts(pricer, space)
+    except OutOfTimeError:
+        if warm_start is None or space.index(warm_start[0]) is None:
+            raise
+        bounds = no_bounds(space)
+    state = _Search(
+        pricer, space, bounds, objective, keep, limits, executor, exhaustive, progress, on_incumbent
+    )
+    if warm_start is not None:
+        state.start_from(*warm_start)
     if objective is Objective.FEWEST_GPUS:
         for count in np.unique(space.num_gpus).tolist():
             state.run(np.flatnonzero(space.num_gpus == count))
@@ -99,20 +112,6 @@ def search_layouts(
     else:
         state.run(np.arange(len(space)))
     return state.finish()
-
-
-def solve_layout(
-    problem: ChainProblem,
-    seed: tuple[int, ...],
-    upper_bound: int | None,
-    node_limit: int,
-    deadline: Deadline,
-) -> StepSolution:
-    """Minimise the step time of one layout over its cuts (runs in any process)."""
-    with within(deadline):
-        return solve_step_time(
-            problem, seeds=[seed], upper_bound=upper_bound, node_limit=node_limit
-        )
 
 
 class _Search:
@@ -129,6 +128,7 @@ class _Search:
         executor: Executor | None,
         exhaustive: bool,
         progress: Callable[[str], None] | None,
+        on_incumbent: Watcher | None,
     ) -> None:
         self.progress = progress
         self.pricer = pricer
@@ -141,8 +141,14 @@ class _Search:
         self.exhaustive = exhaustive
         self.problems: dict[int, ChainProblem] = {}
         self.bottlenecks: dict[int, BottleneckSolution] = {}
-        self.open: dict[int, int] = {}
-        self.least_fresh: int | None = None  # least bound of the layouts that were never looked at
+        # What the objective of each layout cannot beat; object: GPU time may exceed 64 bits.
+        by_cost = objective is Objective.TOKENS_PER_DOLLAR
+        self.closed = 1 << (126 if by_cost else 62)  # the bound of a layout that does not fit
+        kind = object if by_cost else np.int64
+        self.current: NDArray[Any] = np.full(len(space), self.closed, kind)
+        self.entered = np.zeros(len(space), np.bool_)
+        self.warm: LayoutResult | None = None
+        self.reporter = None if on_incumbent is None else Reporter(on_incumbent, len(space))
         self.improved: set[int] = set()
         self.ordered: list[int] | None = None  # values that are held, once somebody asks
         self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
@@ -151,10 +157,14 @@ class _Search:
     # --- the loop -----------------------------------------------------------------------------
 
     def run(self, members: I64) -> None:
-        """Search some layouts; ``open`` keeps the bounds of those that were not closed."""
+        """Search some layouts."""
         short = self.bounds.memory_short[members] > 0
         self.result.no_fit.update(dict.fromkeys(members[short].tolist(), "memory"))
         fit = members[~short]
+        self.current[members[short]] = self.closed
+        self.current[fit] = self._first_bounds(fit)
+        self.entered[members] = True
+        self._report()
         priorities = self._priorities(fit).tolist()
         heap = [
             (priority, 0, index) for priority, index in zip(priorities, fit.tolist(), strict=True)
@@ -181,21 +191,8 @@ class _Search:
                 break
             self._solve_wave(wave, 0)
             wave = []
-            self._report()
-        self._leave_open([*wave, *(index for _, _, index in heap)])
+            self._say()
         self._close_gaps()
-
-    def _leave_open(self, left: list[int]) -> None:
-        """Keep the bounds of layouts that were not closed; the least one where nothing else is
-        known of them."""
-        fresh = [index for index in left if index not in self.result.refined]
-        if fresh:
-            least = self._first_bounds(np.array(fresh, np.int64)).min()
-            known = self.least_fresh
-            self.least_fresh = int(least) if known is None else min(known, int(least))
-        for index in left:
-            if index in self.result.refined:
-                self.open[index] = self._bound_now(index)
 
     def _first_bounds(self, members: I64) -> NDArray[Any]:
         """Bounds of the objective from totals alone."""
@@ -203,7 +200,6 @@ class _Search:
             return self.bounds.largest_stage[members]
         bounds = self.bounds.step[members]
         if self.objective is Objective.TOKENS_PER_DOLLAR:
-            # Whole numbers of Python: GPU time in quanta may exceed 64 bits.
             scaled: NDArray[Any] = bounds.astype(object) * self.space.num_gpus[members]
             return scaled
         return bounds
@@ -219,21 +215,64 @@ class _Search:
         return estimates
 
     def _set_hopeless_aside(self, heap: list[tuple[float, int, int]]) -> None:
-        """Layouts whose bound cannot beat what is held leave the heap's top, bound in hand."""
+        """Layouts whose bound cannot beat what is held leave the heap's top."""
         if not (heap and self._hopeless(self._bound_now(heap[0][2]))):
             return
         if self.by_bound and self.objective is not Objective.BOTTLENECK:
             # What stands behind the smallest bound cannot beat it either.
-            self._leave_open([index for _, _, index in heap])
             heap.clear()
         while heap and self._hopeless(self._bound_now(heap[0][2])):
-            index = heapq.heappop(heap)[2]
-            self.open[index] = self._bound_now(index)
+            heapq.heappop(heap)
 
     def _bound_now(self, index: int) -> int:
-        return self._objective_bound(index, self._step_bound(index))
+        return int(self.current[index])
 
     def _report(self) -> None:
+        """Tell what is held, to whom it may concern."""
+        if self.reporter is None:
+            return
+        found = list(self.result.solved.values())
+        if self.warm is not None and self.objective is not Objective.FEWEST_GPUS:
+            found.append(self.warm)
+        best = min(found, key=lambda one: one.rank(self.objective), default=None)
+        value = None if best is None else best.value(self.objective)
+        bound = int(self.current[self.entered].min(initial=self.closed))
+        done = self.current[self.entered] >= (self.closed if value is None else value)
+        # The bound of fewest-gpus is of one count of GPUs: nothing before that count is known.
+        proven = bound < self.closed and (
+            value is not None or self.objective is not Objective.FEWEST_GPUS
+        )
+        ms = self.pricer.quantum.ms
+        self.reporter.tell(
+            None if value is None else ms(value),
+            ms(bound) if proven else None,
+            None if best is None else best.layout,
+            int(done.sum()),
+        )
+
+    def start_from(self, layout: Layout, cuts: tuple[int, ...]) -> None:
+        """Hold a known plan, where it is legal here, until something better is found.
+
+        It prunes nothing, so that what is found does not depend on it.
+        """
+        index = self.space.index(layout)
+        if index is None:
+            return
+        try:
+            with within(NEVER):
+                evaluated = evaluate_cuts(self.pricer.problem(layout), cuts)
+        except InputError:
+            return
+        if evaluated is not None:
+            bound = int(self.bounds.step[index])
+            self.warm = measured(index, layout, evaluated, evaluated.value, bound)
+
+    def _is_behind(self, known: LayoutResult) -> bool:
+        """Whether everything found is worth less than a known plan."""
+        values = [found.rank(self.objective)[:1] for found in self.result.solved.values()]
+        return not values or known.rank(self.objective)[:1] < min(values)
+
+    def _say(self) -> None:
         if self.progress is not None:
             values = [found.step for found in self.result.solved.values()]
             best = f", best so far {self.pricer.quantum.ms(min(values)):.1f} ms" if values else ""
@@ -264,15 +303,15 @@ class _Search:
             problem = self.pricer.problem(layout)
         except (PinError, LayoutError) as error:
             self.result.pin_errors[index] = str(error)
+            self.current[index] = self.closed
             return None
         try:
             solution = solve_bottleneck(problem)
         except OutOfTimeError:
-            self.open[index] = self._bound_now(index)
             return None
         self.result.bottleneck_solves += 1
         if solution is None:
-            self.result.no_fit[index] = "memory"
+            self._close(index)
             return None
         self.result.probes += solution.probes
         self.problems[index] = problem
@@ -283,21 +322,22 @@ class _Search:
         widest = int(edges.max(initial=0)) * (2 if layout.pp > 2 else 1)
         refined = refine_bound(self.bounds, self.space, index, solution.bound - widest)
         self.result.refined[index] = refined
-        return self._objective_bound(index, refined)
+        self.current[index] = self._objective_bound(index, refined)
+        return self._bound_now(index)
+
+    def _close(self, index: int) -> None:
+        """No cut of the layout fits."""
+        self.result.no_fit[index] = "memory"
+        self.current[index] = self.closed
 
     # --- solving ------------------------------------------------------------------------------
 
     def _solve_wave(self, wave: list[int], node_limit: int) -> None:
         tasks = [self._task(index, node_limit) for index in wave]
-        solutions = _solved_here(tasks)
-        if self.executor is not None:
-            solutions = _solved_by(self.executor, tasks)
-        # Layouts that time leaves no room for stay open.
-        for index in wave:
-            if index not in self.result.solved:
-                self.open[index] = self._bound_now(index)
+        solutions = solutions_of(tasks, self.executor)
         for index, solution in zip(wave, solutions, strict=False):
             self._take(index, solution)
+            self._report()
 
     def _task(self, index: int, node_limit: int) -> Task:
         upper: int | None = None
@@ -316,7 +356,6 @@ class _Search:
         )
 
     def _take(self, index: int, solution: StepSolution) -> None:
-        self.open.pop(index, None)
         self.result.cut_solves += 1
         self.result.simulations += solution.simulations
         self.result.nodes += solution.nodes
@@ -328,18 +367,26 @@ class _Search:
         if found is None or found.cuts is None or found.value is None:
             problem = self.problems[index]
             if problem.is_grouped and cannot_fit(problem):
-                self.result.no_fit[index] = "memory"
-                return
-            self.open[index] = self._objective_bound(index, bound)
+                self._close(index)
+            else:
+                self.current[index] = self._objective_bound(index, bound)
             return
         self.ordered = None
         layout, value = self.space.layout(index), found.value
-        result = _measured(index, layout, found, value, min(bound, value))
+        result = measured(index, layout, found, value, min(bound, value))
         known = self.result.solved.get(index)
         if known is None or result.rank(self.objective) < known.rank(self.objective):
             self.result.solved[index] = result
         elif bound > known.step_bound:
-            self.result.solved[index] = _with_bound(known, min(bound, known.step))
+            self.result.solved[index] = replace(known, step_bound=min(bound, known.step))
+        self.current[index] = self._proven_of(index)
+
+    def _proven_of(self, index: int) -> int:
+        """The bound of a layout that was solved."""
+        if self.objective is not Objective.BOTTLENECK:
+            return self._objective_bound(index, self.result.solved[index].step_bound)
+        exact = 0 if self.problems[index].is_grouped else self.bottlenecks[index].bound
+        return max(exact, int(self.bounds.largest_stage[index]))
 
     def _within_bottleneck(self, index: int, solution: StepSolution) -> StepEvaluation | None:
         """The better of two cuts for the bottleneck objective: least bottleneck, then step."""
@@ -369,10 +416,10 @@ class _Search:
         and where a short look found none."""
         crowded = [
             index
-            for index in self.open
-            if index in self.problems
-            and self.problems[index].is_grouped
+            for index, problem in self.problems.items()
+            if problem.is_grouped
             and index not in self.result.solved
+            and index not in self.result.no_fit
             and not self._hopeless(self._bound_now(index))
         ]
         crowded.sort(key=lambda index: (self.bounds.estimate[index], index))
@@ -390,7 +437,7 @@ class _Search:
                 index
                 for index in sorted(self.problems)
                 if index in self.result.refined
-                and (index in self.result.solved or index in self.open)
+                and index not in self.result.no_fit
                 and self._may_beat(index, place)
             ]
             undecided = self._worth_improving(undecided)
@@ -431,77 +478,16 @@ class _Search:
     def finish(self) -> SearchResult:
         """Rank what was found and state what is proven."""
         result = self.result
+        result.interrupted = late()
+        if self.warm is not None and self._is_behind(self.warm):
+            result.solved[self.warm.index] = self.warm
         result.ranking = sorted(
             result.solved.values(), key=lambda found: found.rank(self.objective)
         )
-        result.interrupted = late()
         if not result.ranking:
             return result
         best = result.ranking[0].value(self.objective)
-        open_bounds = [best]
-        for index, found in result.solved.items():
-            if self.objective is Objective.BOTTLENECK:
-                grouped = self.problems[index].is_grouped
-                exact = 0 if grouped else self.bottlenecks[index].bound
-                open_bounds.append(max(exact, int(self.bounds.largest_stage[index])))
-            else:
-                open_bounds.append(self._objective_bound(index, found.step_bound))
-        open_bounds.extend(
-            bound for index, bound in self.open.items() if index not in result.solved
-        )
-        if self.least_fresh is not None:
-            open_bounds.append(self.least_fresh)
-        result.bound = min(open_bounds)
+        result.bound = min(best, int(self.current[self.entered].min(initial=self.closed)))
         result.proven = result.bound >= best
+        self._report()
         return result
-
-
-def _solved_here(tasks: list[Task]) -> Iterator[StepSolution]:
-    """Solutions one by one, as far as time allows."""
-    for task in tasks:
-        if late():
-            return
-        yield solve_layout(*task)
-
-
-def _solved_by(executor: Executor, tasks: list[Task]) -> Iterator[StepSolution]:
-    """Solutions in the order of the tasks, as far as time allows.
-
-    Other processes know the deadline's instant alone: what they still compute for a search that
-    was stopped is not waited for.
-    """
-    futures = [executor.submit(solve_layout, *task) for task in tasks]
-    for future in futures:
-        while True:
-            try:
-                yield future.result(timeout=_POLL_S)
-                break
-            except TimeoutError:
-                if future.done():
-                    raise
-                if late():
-                    for left in futures:
-                        left.cancel()
-                    return
-
-
-def _measured(
-    index: int,
-    layout: Layout,
-    evaluated: StepSolution | StepEvaluation,
-    step: int,
-    bound: int,
-) -> LayoutResult:
-    """What ranks a cut, from its solution or evaluation."""
-    lightest = (
-        evaluated.lightest if isinstance(evaluated, StepSolution) else evaluated.lightest_stage
-    )
-    assert evaluated.bottleneck is not None
-    cuts = tuple(evaluated.cuts or ())
-    return LayoutResult(
-        index, layout, cuts, step, bound, evaluated.bottleneck, lightest, evaluated.peak_bytes
-    )
-
-
-def _with_bound(found: LayoutResult, bound: int) -> LayoutResult:
-    return replace(found, step_bound=bound)

@@ -55,6 +55,16 @@ class LayoutSpace:
             self.schedules,
         )  # fmt: skip
 
+    def index(self, layout: Layout) -> int | None:
+        """Where a layout stands, whatever it recomputes; None where it does not."""
+        if layout.schedule not in self.schedules:
+            return None
+        same = self.schedule == self.schedules.index(layout.schedule)
+        for name in ("dp", "pp", "tp", "vpp", "microbatch_size", "num_microbatches"):
+            same &= getattr(self, name) == getattr(layout, name)
+        found = np.flatnonzero(same)
+        return int(found[0]) if len(found) else None
+
     def layout(self, index: int) -> Layout:
         """One layout as a plan's type."""
         return Layout(

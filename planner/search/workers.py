@@ -1,4 +1,4 @@
-"""Worker processes that end with the process that started them."""
+"""Layouts solved here or elsewhere; worker processes that end with the one that started them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,65 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from planner.deadlines import late
+from planner.cost.stage_table import ChainProblem
+from planner.deadlines import Deadline, late, within
 from planner.errors import PlannerError
+from planner.solvers.step_time import StepSolution, solve_step_time
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, ProcessPoolExecutor
 
-__all__ = ["worker_pool"]
+__all__ = ["Task", "solutions_of", "solve_layout", "worker_pool"]
+
+Task = tuple[ChainProblem, tuple[int, ...], int | None, int, Deadline]
+"""Problem, seed, upper bound, node limit and deadline of one layout's cuts."""
+
+_POLL_S = 0.03
+"""How often a search that waits for other processes looks whether it should stop."""
 
 _PR_SET_PDEATHSIG = 1
 """Of ``prctl``: the signal to get when the parent dies (man 2 prctl)."""
+
+
+def solve_layout(
+    problem: ChainProblem,
+    seed: tuple[int, ...],
+    upper_bound: int | None,
+    node_limit: int,
+    deadline: Deadline,
+) -> StepSolution:
+    """Minimise the step time of one layout over its cuts (runs in any process)."""
+    with within(deadline):
+        return solve_step_time(
+            problem, seeds=[seed], upper_bound=upper_bound, node_limit=node_limit
+        )
+
+
+def solutions_of(tasks: list[Task], executor: Executor | None) -> Iterator[StepSolution]:
+    """Solutions in the order of the tasks, as far as time allows.
+
+    Other processes know the deadline's instant alone: what they still compute for a search that
+    was stopped is not waited for.
+    """
+    if executor is None:
+        for task in tasks:
+            if late():
+                return
+            yield solve_layout(*task)
+        return
+    futures = [executor.submit(solve_layout, *task) for task in tasks]
+    for future in futures:
+        while True:
+            try:
+                yield future.result(timeout=_POLL_S)
+                break
+            except TimeoutError:
+                if future.done():
+                    raise
+                if late():
+                    for left in futures:
+                        left.cancel()
+                    return
 
 
 @contextmanager

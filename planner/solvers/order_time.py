@@ -11,7 +11,7 @@ improved by moving single blocks, and the bound is that of the totals.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -61,13 +61,14 @@ def solve_by_order(
     seeds: Sequence[Sequence[int]] = (),
     upper_bound: int | None = None,
     node_limit: int = 20000,
+    watch: Callable[[int, int], None] | None = None,
 ) -> StepSolution:
     """Minimise the step value over all cuts; arguments and answer of ``solve_step_time``.
 
     ``bound_kind`` is ``general_terms`` (the stage terms' bound, or enumeration on top of it) or
     ``totals``.
     """
-    best = Incumbent(problem, upper_bound)
+    best = Incumbent(problem, upper_bound, watch)
     try:
         return _minimised(problem, best, seeds, node_limit)
     except OutOfTimeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -65,7 +65,13 @@ class StepSolution:
 class Incumbent:
     """The best of the cuts met so far, ties broken in the project's order."""
 
-    def __init__(self, problem: ChainProblem, upper_bound: int | None) -> None:
+    def __init__(
+        self,
+        problem: ChainProblem,
+        upper_bound: int | None,
+        watch: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.watch = watch
         self.batch = batch_of(problem)
         self.outside = upper_bound
         self.key: tuple[int, int, int, int, tuple[int, ...]] | None = None
@@ -97,6 +103,8 @@ class Incumbent:
             self.met.update(fresh)
             self.simulations += len(fresh)
             self._take(self.batch.evaluate(np.array(fresh, np.int64)))
+            if self.watch is not None and self.key is not None:
+                self.watch(self.key[0], self.bound)
         return self.limit
 
     def _take(self, values: CutValues) -> None:

@@ -15,7 +15,7 @@ go to :mod:`planner.solvers.order_time`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ def solve_step_time(
     seeds: Sequence[Sequence[int]] = (),
     upper_bound: int | None = None,
     node_limit: int = 20000,
+    watch: Callable[[int, int], None] | None = None,
 ) -> StepSolution:
     """Minimise the step value over all cuts with exactly P non-empty stages.
 
@@ -70,6 +71,8 @@ def solve_step_time(
     node_limit
         Nodes of the branch and bound; 0 leaves the gap of the root bound. The answer is a
         deterministic function of the problem, seeds, ``upper_bound`` and this limit.
+    watch
+        Told of the best value and the best bound so far, each time cuts were tried.
 
     Returns
     -------
@@ -78,8 +81,8 @@ def solve_step_time(
     then.
     """
     if problem.schedule not in RECURRENT:
-        return solve_by_order(problem, seeds, upper_bound, node_limit)
-    best = Incumbent(problem, upper_bound)
+        return solve_by_order(problem, seeds, upper_bound, node_limit, watch)
+    best = Incumbent(problem, upper_bound, watch)
     try:
         return _minimised(problem, best, seeds, node_limit)
     except OutOfTimeError:
