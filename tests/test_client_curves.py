@@ -21,7 +21,7 @@ from planner.v1 import planner_service_pb2 as pb
 
 POINTS = tuple(
     CurvePoint(
-        allocation=Allocation(node_count=nodes),
+        allocation=Allocation(nodes=nodes),
         num_gpus=8 * nodes,
         status=PointStatus.FEASIBLE,
         step_time_ms=100.0 / nodes,
@@ -110,7 +110,7 @@ def test_points_come_as_they_are_found(fake: Keeping) -> None:
     assert answer.curve.termination.reason == "time_limit"
     assert answer.warnings == ("a warning",)
     question = fake.calls[0][1].question
-    sizes = [(each.node_count, each.gpus_per_node) for each in question.allocations]
+    sizes = [(each.nodes, each.gpus_per_node) for each in question.allocations]
     assert sizes == [(1, 4), (1, 0), (2, 0)]
     assert question.training.pins.tp == 2
     assert question.training.global_batch_size == 64
@@ -122,7 +122,7 @@ def test_what_may_be_asked(fake: Keeping) -> None:
             "llama3-8b",
             {"a100": "dgx-a100-80gb:4", "h100": "dgx-h100:4"},
             global_batch_size=(32, 128),
-            allocations=SizeRange(min_gpu_count=8, max_gpu_count=32, gpu_type="a100"),
+            allocations=SizeRange(min_gpus=8, max_gpus=32, gpu_type="a100"),
             current_plan=planner.plan("llama3-8b", "dgx-h100:1", global_batch_size=64),
             max_restart_s=60.0,
             valid_until="2030-01-01T00:00:00Z",

@@ -202,9 +202,9 @@ def _whole_nodes(message: Any, num_gpus: int, cluster: Cluster | str) -> None:
         cluster = read_cluster(cluster)
     size = cluster.gpus_per_node
     if 0 < num_gpus < size:
-        message.node_count, message.gpus_per_node = 1, num_gpus
+        message.nodes, message.gpus_per_node = 1, num_gpus
     elif num_gpus > 0 and num_gpus % size == 0:
-        message.node_count = num_gpus // size
+        message.nodes = num_gpus // size
     else:
         raise InputError(
             "is no allocation", value=num_gpus, expected=f"a multiple of {size} GPUs, or fewer"

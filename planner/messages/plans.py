@@ -13,6 +13,7 @@ from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 
 __all__ = [
+    "LIMITS",
     "explanation_message",
     "explanation_of",
     "key_order",
@@ -29,7 +30,7 @@ _REASONS = {
     Status.INFEASIBLE: common_pb2.TERMINATION_REASON_INFEASIBLE,
     Status.UNKNOWN: common_pb2.TERMINATION_REASON_NO_SOLUTION_FOUND,
 }
-_LIMITS = {
+LIMITS = {
     "proven": common_pb2.TERMINATION_LIMIT_NONE,
     "time_limit": common_pb2.TERMINATION_LIMIT_TIME,
     "work_limit": common_pb2.TERMINATION_LIMIT_WORK,
@@ -77,7 +78,7 @@ def termination_message(plan: Plan) -> common_pb2.Termination:
     """How a solve ended on two axes, with value, bound and gap of its objective."""
     limit = common_pb2.TERMINATION_LIMIT_NONE
     if plan.termination is not None:
-        limit = _LIMITS[plan.termination.reason]
+        limit = LIMITS[plan.termination.reason]
     found = common_pb2.Termination(reason=_REASONS[plan.status], limit=limit)
     if plan.status in (Status.OPTIMAL, Status.FEASIBLE):
         value = plan.bottleneck_ms if plan.objective is Objective.BOTTLENECK else plan.step_time_ms

@@ -99,7 +99,7 @@ class Work:
     ) -> None:
         """Note what the answer is made from, and hold it against the caller's pins."""
         calibration = calibration_revision(cluster) if cluster else ""
-        self._made_from(model.digest(), calibration, expected)
+        self.made_from_revisions(model.digest(), calibration, expected)
 
     def made_from_plan(
         self, plan: Plan, overrides: dict[str, Any], expected: common_pb2.ExpectedRevisions
@@ -114,11 +114,12 @@ class Work:
             digest = load_model(plan.inputs.get("model") or plan.model).digest()
         if cluster is None and "cluster_spec" in plan.inputs:
             cluster = stored_spec(Cluster, plan.inputs, "cluster_spec")
-        self._made_from(digest, calibration_revision(cluster) if cluster else "", expected)
+        self.made_from_revisions(digest, calibration_revision(cluster) if cluster else "", expected)
 
-    def _made_from(
+    def made_from_revisions(
         self, model: str, calibration: str, expected: common_pb2.ExpectedRevisions
     ) -> None:
+        """The same, where both hashes are known."""
         self.revisions = (model, calibration)
         actual = {
             "model_revision": self.revisions[0],
@@ -204,7 +205,9 @@ class Answering:
 
         planner.simulate("1f1b", stages=4, microbatches=8)
         planner.simulate("interleaved", stages=4, microbatches=8, chunks=2)
-        planner.scaling_curve("llama3-8b", "dgx-h100:2", allocations=[8, 16], global_batch_size=32)
+        from planner.studies.scaling_curve import scaling_curve
+
+        scaling_curve("llama3-8b", "dgx-h100:2", allocations=[8, 16], global_batch_size=32)
 
     def answer(
         self, task: Task, stop: Callable[[], bool], progress: Callable[[bytes], None] | None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
+from planner.curves import ScalingCurve
+from planner.graph import contract
 from planner.messages.curves import allocations_of, curve_message, point_message
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import training_options
+from planner.messages.plans import LIMITS
+from planner.schedule_rules import RULES
 from planner.service.sources import Sources
+from planner.specs import Cluster, Model
+from planner.studies.curve_allocations import allocation_cluster
+from planner.studies.curve_envelope import combined_revision
 from planner.studies.scaling_curve import scaling_curve
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
@@ -33,10 +42,14 @@ class CurveAnswering:
             self._note_revisions(arguments, request, work)
         response = pb.CurveAnswer()
         if request.validate_only:
+            scaling_curve(
+                arguments.pop("model"), arguments.pop("cluster"), **arguments, stop=lambda: True
+            )
             return work.finish(response)
         send = work.progress
         if send is not None:
             arguments["on_point"] = lambda point: send(point_message(point).SerializeToString())
+        asked = dict(arguments)
         curve = scaling_curve(
             arguments.pop("model"),
             arguments.pop("cluster"),
@@ -46,7 +59,8 @@ class CurveAnswering:
             stop=work.stop,
         )
         response.curve.CopyFrom(curve_message(curve))
-        work.note_curve(curve, response.termination)
+        _note_end(curve, response.termination, work)
+        work.plans += _sketches(curve, asked["model"], asked["cluster"])
         return work.finish(response)
 
     def _arguments(self, question: pb.CurveQuestion, work: Work) -> dict[str, Any]:
@@ -71,11 +85,12 @@ class CurveAnswering:
             raise RequestError(
                 "training.global_batch_size", "is missing; expected samples a step >= 1"
             )
+        named = any(a.gpu_type for a in question.allocations) or question.size_range.gpu_type
         options |= {
             "model": model,
-            "cluster": next(iter(clusters.values())) if len(clusters) == 1 else clusters,
+            "cluster": clusters if named or len(clusters) > 1 else next(iter(clusters.values())),
             "global_batch_size": batch,
-            "allocations": allocations_of(question, single=len(clusters) == 1),
+            "allocations": allocations_of(question),
         }
         if question.HasField("current_plan"):
             with at_field("current_plan"):
@@ -88,9 +103,69 @@ class CurveAnswering:
 
     def _note_revisions(self, arguments: dict[str, Any], request: Any, work: Work) -> None:
         cluster = arguments["cluster"]
-        if isinstance(cluster, dict):
-            cluster = cluster[min(cluster)]
-        work.made_from(arguments["model"], cluster, request.expected)
+        clusters = cluster if isinstance(cluster, dict) else {None: cluster}
+        calibration = combined_revision(clusters)
+        work.made_from_revisions(arguments["model"].digest(), calibration, request.expected)
 
 
-_ = common_pb2
+def _note_end(curve: ScalingCurve, termination: common_pb2.Termination, work: Work) -> None:
+    """How the curve ended, for the answer, the cache and the metrics."""
+    reason = curve.termination.reason
+    work.final = reason not in ("time_limit", "stopped")
+    termination.reason = (
+        common_pb2.TERMINATION_REASON_OPTIMAL
+        if reason == "proven"
+        else common_pb2.TERMINATION_REASON_FEASIBLE
+    )
+    termination.limit = LIMITS[reason]
+    work.reason = common_pb2.TerminationReason.Name(termination.reason)
+    work.limit = common_pb2.TerminationLimit.Name(termination.limit)
+
+
+def _sketches(
+    curve: ScalingCurve, model: Model, cluster: Cluster | dict[str, Cluster]
+) -> list[tuple[str, bytes, dict[str, Any]]]:
+    """The points' plans as layout and layers, which is all that pricing them again needs."""
+    blocks = contract(model).blocks
+    layers = [tuple(model.layers[layer].name for layer in block) for block in blocks]
+    training = json.loads(curve.inputs["training"])
+    found = {}
+    specs: dict[tuple[str | None, int, int], str] = {}
+    for point in (*curve.points, *curve.spare):
+        layout = point.layout
+        if layout is None or RULES[layout.schedule].several_stages or layout.vpp > 1:
+            continue
+        allocation = point.allocation
+        key = (allocation.gpu_type, allocation.nodes, allocation.gpus_per_node)
+        if key not in specs:
+            whole = cluster[allocation.gpu_type or ""] if isinstance(cluster, dict) else cluster
+            specs[key] = allocation_cluster(whole, allocation).model_dump_json()
+        training["global_batch_size"] = point.global_batch_size
+        training["allow_fewer"] = point.gpus_used != point.num_gpus
+        stages = [
+            {"rank": rank, "layers": [name for block in layers[start:end] for name in block]}
+            for rank, (start, end) in enumerate(pairwise(point.cuts))
+        ]
+        inputs = {
+            "question": "plan",
+            "model": model.name,
+            "model_digest": curve.model_revision,
+            "cluster_spec": specs[key],
+            "training": json.dumps(training),
+            "planner_version": curve.planner_version,
+        }
+        sketch = {
+            "model": model.name,
+            "layout": layout.model_dump(mode="json"),
+            "stages": stages,
+            "num_gpus": point.gpus_used,
+            "inputs": inputs,
+        }
+        labels = {
+            "model": model.name,
+            "status": "feasible",
+            "num_gpus": point.gpus_used,
+            "step_time_ms": point.step_time_ms,
+        }
+        found[point.plan_id] = (point.plan_id, json.dumps(sketch).encode(), labels)
+    return list(found.values())

@@ -26,7 +26,7 @@ from planner.v1 import common_pb2 as planner_dot_v1_dot_common__pb2
 from planner.v1 import plan_pb2 as planner_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16planner/v1/curve.proto\x12\nplanner.v1\x1a\x17planner/v1/common.proto\x1a\x15planner/v1/plan.proto\"a\n\nAllocation\x12\x10\n\x08gpu_type\x18\x01 \x01(\t\x12\x12\n\nnode_count\x18\x02 \x01(\x03\x12\x15\n\rgpus_per_node\x18\x03 \x01(\x05\x12\x16\n\x0e\x65xcluded_nodes\x18\x04 \x03(\t\"c\n\tSizeRange\x12\x15\n\rmin_gpu_count\x18\x01 \x01(\x03\x12\x15\n\rmax_gpu_count\x18\x02 \x01(\x03\x12\x16\n\x0estep_gpu_count\x18\x03 \x01(\x03\x12\x10\n\x08gpu_type\x18\x04 \x01(\t\"F\n\x0bStageMemory\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x13\n\x0blimit_bytes\x18\x03 \x01(\x03\"y\n\nTransition\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.planner.v1.TransitionKind\x12\x13\n\x0b\x62ytes_moved\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x1b\n\x13\x65xceeds_max_restart\x18\x04 \x01(\x08\"n\n\x0ePlacementGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x1f\n\x05level\x18\x04 \x01(\x0e\x32\x10.planner.v1.Tier\x12\x10\n\x08required\x18\x05 \x01(\x08\"\xc3\x02\n\tPlacement\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.planner.v1.PlacementGroup\x12\r\n\x05nodes\x18\x02 \x01(\x03\x12\x15\n\rgpus_per_node\x18\x03 \x01(\x05\x12\x11\n\tgpus_used\x18\x04 \x01(\x03\x12/\n\x05kueue\x18\x05 \x03(\x0b\x32 .planner.v1.Placement.KueueEntry\x12\r\n\x05slurm\x18\x06 \x03(\t\x12\x33\n\x07volcano\x18\x07 \x03(\x0b\x32\".planner.v1.Placement.VolcanoEntry\x1a,\n\nKueueEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cVolcanoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb2\x07\n\nCurvePoint\x12*\n\nallocation\x18\x01 \x01(\x0b\x32\x16.planner.v1.Allocation\x12\x10\n\x08num_gpus\x18\x02 \x01(\x03\x12\x11\n\tgpus_used\x18\x03 \x01(\x03\x12\'\n\x06status\x18\x04 \x01(\x0e\x32\x17.planner.v1.PointStatus\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x19\n\x11global_batch_size\x18\x06 \x01(\x03\x12\x19\n\x0cstep_time_ms\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\rsamples_per_s\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11samples_per_s_low\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x1f\n\x12samples_per_s_high\x18\n \x01(\x01H\x03\x88\x01\x01\x12\x19\n\x0ctokens_per_s\x18\x0b \x01(\x01H\x04\x88\x01\x01\x12+\n\x1emarginal_samples_per_s_per_gpu\x18\x0c \x01(\x01H\x05\x88\x01\x01\x12\x0f\n\x07plan_id\x18\r \x01(\t\x12\'\n\x06layout\x18\x0e \x01(\x0b\x32\x12.planner.v1.LayoutH\x06\x88\x01\x01\x12\x1a\n\x12stage_layer_counts\x18\x0f \x03(\x05\x12(\n\trecompute\x18\x10 \x03(\x0e\x32\x15.planner.v1.Recompute\x12-\n\x0cstage_memory\x18\x11 \x03(\x0b\x32\x17.planner.v1.StageMemory\x12\x19\n\x11measured_fraction\x18\x12 \x01(\x01\x12\x0e\n\x06proven\x18\x13 \x01(\x08\x12\x15\n\x08\x62ound_ms\x18\x14 \x01(\x01H\x07\x88\x01\x01\x12\x10\n\x03gap\x18\x15 \x01(\x01H\x08\x88\x01\x01\x12\x1a\n\x12\x62inding_constraint\x18\x16 \x01(\t\x12/\n\ntransition\x18\x17 \x01(\x0b\x32\x16.planner.v1.TransitionH\t\x88\x01\x01\x12-\n\tplacement\x18\x18 \x01(\x0b\x32\x15.planner.v1.PlacementH\n\x88\x01\x01\x42\x0f\n\r_step_time_msB\x10\n\x0e_samples_per_sB\x14\n\x12_samples_per_s_lowB\x15\n\x13_samples_per_s_highB\x0f\n\r_tokens_per_sB!\n\x1f_marginal_samples_per_s_per_gpuB\t\n\x07_layoutB\x0b\n\t_bound_msB\x06\n\x04_gapB\r\n\x0b_transitionB\x0c\n\n_placement\"\\\n\rEnvelopePoint\x12\x10\n\x08num_gpus\x18\x01 \x01(\x03\x12\x11\n\tgpus_used\x18\x02 \x01(\x03\x12\x15\n\rsamples_per_s\x18\x03 \x01(\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\"\xe6\x01\n\x0cScalingCurve\x12&\n\x06points\x18\x01 \x03(\x0b\x32\x16.planner.v1.CurvePoint\x12+\n\x08\x65nvelope\x18\x02 \x03(\x0b\x32\x19.planner.v1.EnvelopePoint\x12\x19\n\x11recommended_sizes\x18\x03 \x03(\x03\x12\x19\n\x0cminimum_gpus\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0eminimum_proven\x18\x05 \x01(\x08\x12\x13\n\x0bvalid_until\x18\x06 \x01(\t\x12\r\n\x05notes\x18\x07 \x03(\tB\x0f\n\r_minimum_gpus*\xef\x01\n\x0bPointStatus\x12\x1c\n\x18POINT_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15POINT_STATUS_FEASIBLE\x10\x01\x12\"\n\x1ePOINT_STATUS_INFEASIBLE_MEMORY\x10\x02\x12(\n$POINT_STATUS_INFEASIBLE_DIVISIBILITY\x10\x03\x12!\n\x1dPOINT_STATUS_INFEASIBLE_BATCH\x10\x04\x12\x19\n\x15POINT_STATUS_DEADLINE\x10\x05\x12\x1b\n\x17POINT_STATUS_UNPROFILED\x10\x06*\x94\x01\n\x0eTransitionKind\x12\x1f\n\x1bTRANSITION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14TRANSITION_KIND_NONE\x10\x01\x12&\n\"TRANSITION_KIND_DATA_PARALLEL_ONLY\x10\x02\x12\x1f\n\x1bTRANSITION_KIND_REPARTITION\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16planner/v1/curve.proto\x12\nplanner.v1\x1a\x17planner/v1/common.proto\x1a\x15planner/v1/plan.proto\"n\n\nAllocation\x12\x15\n\x08gpu_type\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05nodes\x18\x02 \x01(\x03\x12\x15\n\rgpus_per_node\x18\x03 \x01(\x05\x12\x16\n\x0e\x65xcluded_nodes\x18\x04 \x03(\tB\x0b\n\t_gpu_type\"o\n\tSizeRange\x12\x10\n\x08min_gpus\x18\x01 \x01(\x03\x12\x10\n\x08max_gpus\x18\x02 \x01(\x03\x12\x11\n\x04step\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\x08gpu_type\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_stepB\x0b\n\t_gpu_type\"F\n\x0bStageMemory\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x13\n\x0blimit_bytes\x18\x03 \x01(\x03\"y\n\nTransition\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.planner.v1.TransitionKind\x12\x13\n\x0b\x62ytes_moved\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x12\x1b\n\x13\x65xceeds_max_restart\x18\x04 \x01(\x08\"n\n\x0ePlacementGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\r\n\x05\x63ount\x18\x03 \x01(\x05\x12\x1f\n\x05level\x18\x04 \x01(\x0e\x32\x10.planner.v1.Tier\x12\x10\n\x08required\x18\x05 \x01(\x08\"\xc3\x02\n\tPlacement\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.planner.v1.PlacementGroup\x12\r\n\x05nodes\x18\x02 \x01(\x03\x12\x15\n\rgpus_per_node\x18\x03 \x01(\x05\x12\x11\n\tgpus_used\x18\x04 \x01(\x03\x12/\n\x05kueue\x18\x05 \x03(\x0b\x32 .planner.v1.Placement.KueueEntry\x12\r\n\x05slurm\x18\x06 \x03(\t\x12\x33\n\x07volcano\x18\x07 \x03(\x0b\x32\".planner.v1.Placement.VolcanoEntry\x1a,\n\nKueueEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cVolcanoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc0\x07\n\nCurvePoint\x12*\n\nallocation\x18\x01 \x01(\x0b\x32\x16.planner.v1.Allocation\x12\x10\n\x08num_gpus\x18\x02 \x01(\x03\x12\x11\n\tgpus_used\x18\x03 \x01(\x03\x12\'\n\x06status\x18\x04 \x01(\x0e\x32\x17.planner.v1.PointStatus\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x19\n\x11global_batch_size\x18\x06 \x01(\x03\x12\x19\n\x0cstep_time_ms\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x1a\n\rsamples_per_s\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11samples_per_s_low\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x1f\n\x12samples_per_s_high\x18\n \x01(\x01H\x03\x88\x01\x01\x12\x19\n\x0ctokens_per_s\x18\x0b \x01(\x01H\x04\x88\x01\x01\x12+\n\x1emarginal_samples_per_s_per_gpu\x18\x0c \x01(\x01H\x05\x88\x01\x01\x12\x0f\n\x07plan_id\x18\r \x01(\t\x12\'\n\x06layout\x18\x0e \x01(\x0b\x32\x12.planner.v1.LayoutH\x06\x88\x01\x01\x12\x1a\n\x12stage_layer_counts\x18\x0f \x03(\x05\x12(\n\trecompute\x18\x10 \x03(\x0e\x32\x15.planner.v1.Recompute\x12-\n\x0cstage_memory\x18\x11 \x03(\x0b\x32\x17.planner.v1.StageMemory\x12\x19\n\x11measured_fraction\x18\x12 \x01(\x01\x12\x0e\n\x06proven\x18\x13 \x01(\x08\x12\x15\n\x08\x62ound_ms\x18\x14 \x01(\x01H\x07\x88\x01\x01\x12\x10\n\x03gap\x18\x15 \x01(\x01H\x08\x88\x01\x01\x12\x1a\n\x12\x62inding_constraint\x18\x16 \x01(\t\x12/\n\ntransition\x18\x17 \x01(\x0b\x32\x16.planner.v1.TransitionH\t\x88\x01\x01\x12-\n\tplacement\x18\x18 \x01(\x0b\x32\x15.planner.v1.PlacementH\n\x88\x01\x01\x12\x0c\n\x04\x63uts\x18\x19 \x03(\x05\x42\x0f\n\r_step_time_msB\x10\n\x0e_samples_per_sB\x14\n\x12_samples_per_s_lowB\x15\n\x13_samples_per_s_highB\x0f\n\r_tokens_per_sB!\n\x1f_marginal_samples_per_s_per_gpuB\t\n\x07_layoutB\x0b\n\t_bound_msB\x06\n\x04_gapB\r\n\x0b_transitionB\x0c\n\n_placement\"\x80\x01\n\rEnvelopePoint\x12\x10\n\x08num_gpus\x18\x01 \x01(\x03\x12\x11\n\tgpus_used\x18\x02 \x01(\x03\x12\x15\n\rsamples_per_s\x18\x03 \x01(\x01\x12\x0f\n\x07plan_id\x18\x04 \x01(\t\x12\x15\n\x08gpu_type\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_gpu_type\"\xc8\x03\n\x0cScalingCurve\x12&\n\x06points\x18\x01 \x03(\x0b\x32\x16.planner.v1.CurvePoint\x12+\n\x08\x65nvelope\x18\x02 \x03(\x0b\x32\x19.planner.v1.EnvelopePoint\x12\x19\n\x11recommended_sizes\x18\x03 \x03(\x03\x12\x19\n\x0cminimum_gpus\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0eminimum_proven\x18\x05 \x01(\x08\x12\x18\n\x0bvalid_until\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\r\n\x05notes\x18\x07 \x03(\t\x12%\n\x05spare\x18\x08 \x03(\x0b\x32\x16.planner.v1.CurvePoint\x12\r\n\x05model\x18\t \x01(\t\x12\x30\n\x0btermination\x18\n \x01(\x0b\x32\x1b.planner.v1.PlanTermination\x12\x34\n\x06inputs\x18\x0b \x03(\x0b\x32$.planner.v1.ScalingCurve.InputsEntry\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_minimum_gpusB\x0e\n\x0c_valid_until*\xef\x01\n\x0bPointStatus\x12\x1c\n\x18POINT_STATUS_UNSPECIFIED\x10\x00\x12\x19\n\x15POINT_STATUS_FEASIBLE\x10\x01\x12\"\n\x1ePOINT_STATUS_INFEASIBLE_MEMORY\x10\x02\x12(\n$POINT_STATUS_INFEASIBLE_DIVISIBILITY\x10\x03\x12!\n\x1dPOINT_STATUS_INFEASIBLE_BATCH\x10\x04\x12\x19\n\x15POINT_STATUS_DEADLINE\x10\x05\x12\x1b\n\x17POINT_STATUS_UNPROFILED\x10\x06*\x94\x01\n\x0eTransitionKind\x12\x1f\n\x1bTRANSITION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14TRANSITION_KIND_NONE\x10\x01\x12&\n\"TRANSITION_KIND_DATA_PARALLEL_ONLY\x10\x02\x12\x1f\n\x1bTRANSITION_KIND_REPARTITION\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,30 +37,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLACEMENT_KUEUEENTRY']._serialized_options = b'8\001'
   _globals['_PLACEMENT_VOLCANOENTRY']._loaded_options = None
   _globals['_PLACEMENT_VOLCANOENTRY']._serialized_options = b'8\001'
-  _globals['_POINTSTATUS']._serialized_start=2196
-  _globals['_POINTSTATUS']._serialized_end=2435
-  _globals['_TRANSITIONKIND']._serialized_start=2438
-  _globals['_TRANSITIONKIND']._serialized_end=2586
+  _globals['_SCALINGCURVE_INPUTSENTRY']._loaded_options = None
+  _globals['_SCALINGCURVE_INPUTSENTRY']._serialized_options = b'8\001'
+  _globals['_POINTSTATUS']._serialized_start=2498
+  _globals['_POINTSTATUS']._serialized_end=2737
+  _globals['_TRANSITIONKIND']._serialized_start=2740
+  _globals['_TRANSITIONKIND']._serialized_end=2888
   _globals['_ALLOCATION']._serialized_start=86
-  _globals['_ALLOCATION']._serialized_end=183
-  _globals['_SIZERANGE']._serialized_start=185
-  _globals['_SIZERANGE']._serialized_end=284
-  _globals['_STAGEMEMORY']._serialized_start=286
-  _globals['_STAGEMEMORY']._serialized_end=356
-  _globals['_TRANSITION']._serialized_start=358
-  _globals['_TRANSITION']._serialized_end=479
-  _globals['_PLACEMENTGROUP']._serialized_start=481
-  _globals['_PLACEMENTGROUP']._serialized_end=591
-  _globals['_PLACEMENT']._serialized_start=594
-  _globals['_PLACEMENT']._serialized_end=917
-  _globals['_PLACEMENT_KUEUEENTRY']._serialized_start=825
-  _globals['_PLACEMENT_KUEUEENTRY']._serialized_end=869
-  _globals['_PLACEMENT_VOLCANOENTRY']._serialized_start=871
-  _globals['_PLACEMENT_VOLCANOENTRY']._serialized_end=917
-  _globals['_CURVEPOINT']._serialized_start=920
-  _globals['_CURVEPOINT']._serialized_end=1866
-  _globals['_ENVELOPEPOINT']._serialized_start=1868
-  _globals['_ENVELOPEPOINT']._serialized_end=1960
-  _globals['_SCALINGCURVE']._serialized_start=1963
-  _globals['_SCALINGCURVE']._serialized_end=2193
+  _globals['_ALLOCATION']._serialized_end=196
+  _globals['_SIZERANGE']._serialized_start=198
+  _globals['_SIZERANGE']._serialized_end=309
+  _globals['_STAGEMEMORY']._serialized_start=311
+  _globals['_STAGEMEMORY']._serialized_end=381
+  _globals['_TRANSITION']._serialized_start=383
+  _globals['_TRANSITION']._serialized_end=504
+  _globals['_PLACEMENTGROUP']._serialized_start=506
+  _globals['_PLACEMENTGROUP']._serialized_end=616
+  _globals['_PLACEMENT']._serialized_start=619
+  _globals['_PLACEMENT']._serialized_end=942
+  _globals['_PLACEMENT_KUEUEENTRY']._serialized_start=850
+  _globals['_PLACEMENT_KUEUEENTRY']._serialized_end=894
+  _globals['_PLACEMENT_VOLCANOENTRY']._serialized_start=896
+  _globals['_PLACEMENT_VOLCANOENTRY']._serialized_end=942
+  _globals['_CURVEPOINT']._serialized_start=945
+  _globals['_CURVEPOINT']._serialized_end=1905
+  _globals['_ENVELOPEPOINT']._serialized_start=1908
+  _globals['_ENVELOPEPOINT']._serialized_end=2036
+  _globals['_SCALINGCURVE']._serialized_start=2039
+  _globals['_SCALINGCURVE']._serialized_end=2495
+  _globals['_SCALINGCURVE_INPUTSENTRY']._serialized_start=2417
+  _globals['_SCALINGCURVE_INPUTSENTRY']._serialized_end=2462
 # @@protoc_insertion_point(module_scope)

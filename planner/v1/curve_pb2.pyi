@@ -38,28 +38,28 @@ TRANSITION_KIND_DATA_PARALLEL_ONLY: TransitionKind
 TRANSITION_KIND_REPARTITION: TransitionKind
 
 class Allocation(_message.Message):
-    __slots__ = ("gpu_type", "node_count", "gpus_per_node", "excluded_nodes")
+    __slots__ = ("gpu_type", "nodes", "gpus_per_node", "excluded_nodes")
     GPU_TYPE_FIELD_NUMBER: _ClassVar[int]
-    NODE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     GPUS_PER_NODE_FIELD_NUMBER: _ClassVar[int]
     EXCLUDED_NODES_FIELD_NUMBER: _ClassVar[int]
     gpu_type: str
-    node_count: int
+    nodes: int
     gpus_per_node: int
     excluded_nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gpu_type: _Optional[str] = ..., node_count: _Optional[int] = ..., gpus_per_node: _Optional[int] = ..., excluded_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, gpu_type: _Optional[str] = ..., nodes: _Optional[int] = ..., gpus_per_node: _Optional[int] = ..., excluded_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SizeRange(_message.Message):
-    __slots__ = ("min_gpu_count", "max_gpu_count", "step_gpu_count", "gpu_type")
-    MIN_GPU_COUNT_FIELD_NUMBER: _ClassVar[int]
-    MAX_GPU_COUNT_FIELD_NUMBER: _ClassVar[int]
-    STEP_GPU_COUNT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("min_gpus", "max_gpus", "step", "gpu_type")
+    MIN_GPUS_FIELD_NUMBER: _ClassVar[int]
+    MAX_GPUS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     GPU_TYPE_FIELD_NUMBER: _ClassVar[int]
-    min_gpu_count: int
-    max_gpu_count: int
-    step_gpu_count: int
+    min_gpus: int
+    max_gpus: int
+    step: int
     gpu_type: str
-    def __init__(self, min_gpu_count: _Optional[int] = ..., max_gpu_count: _Optional[int] = ..., step_gpu_count: _Optional[int] = ..., gpu_type: _Optional[str] = ...) -> None: ...
+    def __init__(self, min_gpus: _Optional[int] = ..., max_gpus: _Optional[int] = ..., step: _Optional[int] = ..., gpu_type: _Optional[str] = ...) -> None: ...
 
 class StageMemory(_message.Message):
     __slots__ = ("rank", "memory_bytes", "limit_bytes")
@@ -130,7 +130,7 @@ class Placement(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[PlacementGroup, _Mapping]]] = ..., nodes: _Optional[int] = ..., gpus_per_node: _Optional[int] = ..., gpus_used: _Optional[int] = ..., kueue: _Optional[_Mapping[str, str]] = ..., slurm: _Optional[_Iterable[str]] = ..., volcano: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CurvePoint(_message.Message):
-    __slots__ = ("allocation", "num_gpus", "gpus_used", "status", "message", "global_batch_size", "step_time_ms", "samples_per_s", "samples_per_s_low", "samples_per_s_high", "tokens_per_s", "marginal_samples_per_s_per_gpu", "plan_id", "layout", "stage_layer_counts", "recompute", "stage_memory", "measured_fraction", "proven", "bound_ms", "gap", "binding_constraint", "transition", "placement")
+    __slots__ = ("allocation", "num_gpus", "gpus_used", "status", "message", "global_batch_size", "step_time_ms", "samples_per_s", "samples_per_s_low", "samples_per_s_high", "tokens_per_s", "marginal_samples_per_s_per_gpu", "plan_id", "layout", "stage_layer_counts", "recompute", "stage_memory", "measured_fraction", "proven", "bound_ms", "gap", "binding_constraint", "transition", "placement", "cuts")
     ALLOCATION_FIELD_NUMBER: _ClassVar[int]
     NUM_GPUS_FIELD_NUMBER: _ClassVar[int]
     GPUS_USED_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class CurvePoint(_message.Message):
     BINDING_CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     TRANSITION_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    CUTS_FIELD_NUMBER: _ClassVar[int]
     allocation: Allocation
     num_gpus: int
     gpus_used: int
@@ -179,22 +180,32 @@ class CurvePoint(_message.Message):
     binding_constraint: str
     transition: Transition
     placement: Placement
-    def __init__(self, allocation: _Optional[_Union[Allocation, _Mapping]] = ..., num_gpus: _Optional[int] = ..., gpus_used: _Optional[int] = ..., status: _Optional[_Union[PointStatus, str]] = ..., message: _Optional[str] = ..., global_batch_size: _Optional[int] = ..., step_time_ms: _Optional[float] = ..., samples_per_s: _Optional[float] = ..., samples_per_s_low: _Optional[float] = ..., samples_per_s_high: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., marginal_samples_per_s_per_gpu: _Optional[float] = ..., plan_id: _Optional[str] = ..., layout: _Optional[_Union[_plan_pb2.Layout, _Mapping]] = ..., stage_layer_counts: _Optional[_Iterable[int]] = ..., recompute: _Optional[_Iterable[_Union[_common_pb2.Recompute, str]]] = ..., stage_memory: _Optional[_Iterable[_Union[StageMemory, _Mapping]]] = ..., measured_fraction: _Optional[float] = ..., proven: _Optional[bool] = ..., bound_ms: _Optional[float] = ..., gap: _Optional[float] = ..., binding_constraint: _Optional[str] = ..., transition: _Optional[_Union[Transition, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ...) -> None: ...
+    cuts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, allocation: _Optional[_Union[Allocation, _Mapping]] = ..., num_gpus: _Optional[int] = ..., gpus_used: _Optional[int] = ..., status: _Optional[_Union[PointStatus, str]] = ..., message: _Optional[str] = ..., global_batch_size: _Optional[int] = ..., step_time_ms: _Optional[float] = ..., samples_per_s: _Optional[float] = ..., samples_per_s_low: _Optional[float] = ..., samples_per_s_high: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., marginal_samples_per_s_per_gpu: _Optional[float] = ..., plan_id: _Optional[str] = ..., layout: _Optional[_Union[_plan_pb2.Layout, _Mapping]] = ..., stage_layer_counts: _Optional[_Iterable[int]] = ..., recompute: _Optional[_Iterable[_Union[_common_pb2.Recompute, str]]] = ..., stage_memory: _Optional[_Iterable[_Union[StageMemory, _Mapping]]] = ..., measured_fraction: _Optional[float] = ..., proven: _Optional[bool] = ..., bound_ms: _Optional[float] = ..., gap: _Optional[float] = ..., binding_constraint: _Optional[str] = ..., transition: _Optional[_Union[Transition, _Mapping]] = ..., placement: _Optional[_Union[Placement, _Mapping]] = ..., cuts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EnvelopePoint(_message.Message):
-    __slots__ = ("num_gpus", "gpus_used", "samples_per_s", "plan_id")
+    __slots__ = ("num_gpus", "gpus_used", "samples_per_s", "plan_id", "gpu_type")
     NUM_GPUS_FIELD_NUMBER: _ClassVar[int]
     GPUS_USED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_S_FIELD_NUMBER: _ClassVar[int]
     PLAN_ID_FIELD_NUMBER: _ClassVar[int]
+    GPU_TYPE_FIELD_NUMBER: _ClassVar[int]
     num_gpus: int
     gpus_used: int
     samples_per_s: float
     plan_id: str
-    def __init__(self, num_gpus: _Optional[int] = ..., gpus_used: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., plan_id: _Optional[str] = ...) -> None: ...
+    gpu_type: str
+    def __init__(self, num_gpus: _Optional[int] = ..., gpus_used: _Optional[int] = ..., samples_per_s: _Optional[float] = ..., plan_id: _Optional[str] = ..., gpu_type: _Optional[str] = ...) -> None: ...
 
 class ScalingCurve(_message.Message):
-    __slots__ = ("points", "envelope", "recommended_sizes", "minimum_gpus", "minimum_proven", "valid_until", "notes")
+    __slots__ = ("points", "envelope", "recommended_sizes", "minimum_gpus", "minimum_proven", "valid_until", "notes", "spare", "model", "termination", "inputs")
+    class InputsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     POINTS_FIELD_NUMBER: _ClassVar[int]
     ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     RECOMMENDED_SIZES_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +213,10 @@ class ScalingCurve(_message.Message):
     MINIMUM_PROVEN_FIELD_NUMBER: _ClassVar[int]
     VALID_UNTIL_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
+    SPARE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TERMINATION_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     points: _containers.RepeatedCompositeFieldContainer[CurvePoint]
     envelope: _containers.RepeatedCompositeFieldContainer[EnvelopePoint]
     recommended_sizes: _containers.RepeatedScalarFieldContainer[int]
@@ -209,4 +224,8 @@ class ScalingCurve(_message.Message):
     minimum_proven: bool
     valid_until: str
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, points: _Optional[_Iterable[_Union[CurvePoint, _Mapping]]] = ..., envelope: _Optional[_Iterable[_Union[EnvelopePoint, _Mapping]]] = ..., recommended_sizes: _Optional[_Iterable[int]] = ..., minimum_gpus: _Optional[int] = ..., minimum_proven: _Optional[bool] = ..., valid_until: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    spare: _containers.RepeatedCompositeFieldContainer[CurvePoint]
+    model: str
+    termination: _plan_pb2.PlanTermination
+    inputs: _containers.ScalarMap[str, str]
+    def __init__(self, points: _Optional[_Iterable[_Union[CurvePoint, _Mapping]]] = ..., envelope: _Optional[_Iterable[_Union[EnvelopePoint, _Mapping]]] = ..., recommended_sizes: _Optional[_Iterable[int]] = ..., minimum_gpus: _Optional[int] = ..., minimum_proven: _Optional[bool] = ..., valid_until: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ..., spare: _Optional[_Iterable[_Union[CurvePoint, _Mapping]]] = ..., model: _Optional[str] = ..., termination: _Optional[_Union[_plan_pb2.PlanTermination, _Mapping]] = ..., inputs: _Optional[_Mapping[str, str]] = ...) -> None: ...

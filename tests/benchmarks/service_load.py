@@ -89,7 +89,7 @@ def curve(model: str, batch: int, length: int, sizes: list[int]) -> pb.CurveQues
         model=inputs_pb2.ModelSource(catalog_name=model),
         clusters={"h100": inputs_pb2.ClusterSource(catalog_name="dgx-h100:2048")},
         training=inputs_pb2.Training(global_batch_size=batch, sequence_length=length),
-        allocations=[curve_pb2.Allocation(node_count=size // 8) for size in sizes],
+        allocations=[curve_pb2.Allocation(nodes=size // 8) for size in sizes],
     )
 
 

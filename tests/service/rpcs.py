@@ -58,7 +58,7 @@ def curve_question(**changes: Any) -> pb.CurveQuestion:
         "model": MODEL,
         "clusters": {"h100": CLUSTER},
         "training": training(),
-        "allocations": [curve_pb2.Allocation(node_count=n) for n in (1, 2)],
+        "allocations": [curve_pb2.Allocation(nodes=n) for n in (1, 2)],
     }
     return pb.CurveQuestion(**{**fields, **changes})
 
