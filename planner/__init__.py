@@ -2,7 +2,8 @@
 
 >>> import planner
 >>> sorted(name for name in planner.__all__ if name.islower())
-['errors', 'evaluate', 'explain', 'load_cluster', 'load_model', 'partition', 'plan', 'simulate']
+['errors', 'evaluate', 'explain', 'load_cluster', 'load_model', 'partition', 'plan', \
+'scaling_curve', 'simulate']
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from planner.plans import Plan
     from planner.search.incumbents import Incumbent
     from planner.specs import Cluster, Model, Training
+    from planner.studies.scaling_curve import scaling_curve
     from planner.studies.simulation import simulate
     from planner.studies.simulation_result import Simulation
 
@@ -43,6 +45,7 @@ __all__ = [
     "load_model",
     "partition",
     "plan",
+    "scaling_curve",
     "simulate",
 ]
 
@@ -52,6 +55,7 @@ _HOME = {
     "Model": "planner.specs",
     "Training": "planner.specs",
     "Plan": "planner.plans",
+    "scaling_curve": "planner.studies.scaling_curve",
     "Simulation": "planner.studies.simulation_result",
     "simulate": "planner.studies.simulation",
 }

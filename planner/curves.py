@@ -1,4 +1,8 @@
-"""Scaling curves: how fast a job trains on each of many allocations. Frozen, JSON-ready."""
+"""How fast a job trains on each of many allocations, and how to place it. Frozen, JSON-ready.
+
+What ``planner.scaling_curve`` is asked and answers. The JSON keys are a contract, as those of
+:mod:`planner.plans`: fields are added, never renamed.
+"""
 
 from __future__ import annotations
 
@@ -26,27 +30,28 @@ __all__ = [
 
 
 class PointStatus(StrEnum):
-    """What is known of an allocation."""
+    """What is known about training on an allocation, with all of its GPUs."""
 
     FEASIBLE = "feasible"
     INFEASIBLE_MEMORY = "infeasible_memory"
-    """Proven: no layout holds the model."""
+    """Proven: no layout that uses all GPUs holds the model."""
     INFEASIBLE_DIVISIBILITY = "infeasible_divisibility"
-    """No legal degrees use that many GPUs."""
+    """No legal degrees use that many GPUs, whatever the batch."""
     INFEASIBLE_BATCH = "infeasible_batch"
-    """Only the global batch rules them out."""
+    """Legal degrees exist; the global batch alone rules them out."""
     DEADLINE = "deadline"
-    """Time ran out before the point was found, or it is not proven that nothing fits."""
+    """Time ran out before a layout was found, or it is not proven that nothing fits."""
     UNPROFILED = "unprofiled"
-    """The profile has no rows for that GPU or degree."""
+    """The profile has no rows for that GPU type or degree."""
 
 
 class TransitionKind(StrEnum):
-    """What changes between two plans."""
+    """What changes between the current plan and a point."""
 
     NONE = "none"
+    """Every rank keeps its layers and shards."""
     DATA_PARALLEL_ONLY = "data_parallel_only"
-    """Replicas come or go; stages and shards stay."""
+    """Replicas come or go; stages and tensor shards stay."""
     REPARTITION = "repartition"
     """State moves between ranks."""
 
@@ -54,27 +59,53 @@ class TransitionKind(StrEnum):
 class Allocation(Frozen):
     """GPUs that a scheduler might grant."""
 
-    gpu_type: str = ""
-    """Key of the clusters asked about; empty where there is one."""
-    node_count: Positive
+    gpu_type: str | None = None
+    """A key of the clusters that were given; None where there is one."""
+    nodes: Positive
     gpus_per_node: Count = 0
-    """0: whole nodes."""
+    """GPUs used of each node, at most the cluster's; 0: whole nodes (points say how many)."""
     excluded_nodes: tuple[str, ...] = ()
-    """Nodes that must not be used; not counted in ``node_count``."""
+    """Names of nodes that must not be used; they are passed on to the placement."""
+
+    @property
+    def num_gpus(self) -> int:
+        """All GPUs of the allocation; 0 where it says whole nodes."""
+        return self.nodes * self.gpus_per_node
 
 
 class SizeRange(Frozen):
-    """All sizes between two, in GPUs."""
+    """All sizes between two.
 
-    min_gpu_count: Positive
-    max_gpu_count: Positive
-    step_gpu_count: Count = 0
-    """GPUs between two sizes; 0: double from the smallest."""
-    gpu_type: str = ""
+    With a step: ``min_gpus``, ``min_gpus + step``, ... up to ``max_gpus``. Without: doubled from
+    ``min_gpus``, and ``max_gpus`` itself last.
+
+    Examples
+    --------
+    >>> SizeRange(min_gpus=8, max_gpus=48).sizes()
+    (8, 16, 32, 48)
+    >>> SizeRange(min_gpus=8, max_gpus=48, step=16).sizes()
+    (8, 24, 40)
+    """
+
+    min_gpus: Positive
+    max_gpus: Positive
+    step: Positive | None = None
+    """GPUs between two sizes; None doubles."""
+    gpu_type: str | None = None
+
+    def sizes(self) -> tuple[int, ...]:
+        """The GPU counts, ascending; empty where ``min_gpus`` exceeds ``max_gpus``."""
+        if self.step is not None:
+            return tuple(range(self.min_gpus, self.max_gpus + 1, self.step))
+        found, size = [], self.min_gpus
+        while size < self.max_gpus:
+            found.append(size)
+            size *= 2
+        return (*found, self.max_gpus) if self.min_gpus <= self.max_gpus else ()
 
 
 class StageMemory(Frozen):
-    """What a rank holds against what it may hold."""
+    """What a rank of a stage holds at its peak, against what it may hold."""
 
     rank: int
     memory_bytes: int
@@ -82,36 +113,40 @@ class StageMemory(Frozen):
 
 
 class Transition(Frozen):
-    """What it takes to get there from the current plan."""
+    """What it takes to get from the current plan to a point."""
 
     kind: TransitionKind
     bytes_moved: int = 0
+    """Over all ranks: states that a rank needs and that its GPU does not hold yet."""
     seconds: float = 0.0
+    """Slowest rank's bytes over its link, and a constant to restart."""
     exceeds_max_restart: bool = False
 
 
 class PlacementGroup(Frozen):
-    """Ranks that should be near each other."""
+    """Ranks that talk to each other and how near they have to be."""
 
     kind: str
     """tensor, pipeline or data."""
     size: int
     """GPUs of a group."""
     count: int
+    """Groups of this kind."""
     level: Tier
-    required: bool
-    """Otherwise preferred."""
+    """Slowest wires that the prices assume between its ranks."""
+    required: bool = False
+    """Whether the plan is not what was priced unless a group shares that level."""
 
 
 class Placement(Frozen):
-    """How to place a point's GPUs, in general and in schedulers' own words."""
+    """Where a point's ranks should go, also in the words of three schedulers."""
 
     groups: tuple[PlacementGroup, ...] = ()
     nodes: int
     gpus_per_node: int
     gpus_used: int
     kueue: dict[str, str] = {}
-    """Annotations of a pod template."""
+    """Annotations of the pod template, one pod a node."""
     slurm: tuple[str, ...] = ()
     """Arguments of sbatch."""
     volcano: dict[str, str] = {}
@@ -119,58 +154,88 @@ class Placement(Frozen):
 
 
 class CurvePoint(Frozen):
-    """One allocation."""
+    """One allocation's answer. Figures are None, and sequences empty, where it is not feasible."""
 
     allocation: Allocation
     num_gpus: int
     gpus_used: int = 0
+    """All of ``num_gpus`` at a feasible point: fewer may be faster, see the envelope."""
     status: PointStatus
     message: str = ""
     """Why, where it is not feasible."""
-    global_batch_size: int = 0
+    global_batch_size: int
+    """The one asked for; of a range, the one with the most samples/s."""
     step_time_ms: float | None = None
     samples_per_s: float | None = None
     samples_per_s_low: float | None = None
     samples_per_s_high: float | None = None
     tokens_per_s: float | None = None
     marginal_samples_per_s_per_gpu: float | None = None
-    """Against the next smaller feasible point of the same GPU type."""
+    """What each GPU more than the next smaller feasible point of the type adds; None at the
+    smallest."""
     plan_id: str = ""
+    """Hash of question, layout and cuts; equal ids are equal plans."""
     layout: Layout | None = None
+    cuts: tuple[int, ...] = ()
+    """0 = c_0 < ... < c_S = N over the blocks of the model's chain."""
     stage_layer_counts: tuple[int, ...] = ()
+    """Layers of each rank."""
     recompute: tuple[Recompute, ...] = ()
+    """Of each rank."""
     stage_memory: tuple[StageMemory, ...] = ()
     measured_fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the stage time that was measured."""
+    """Share of a micro-batch's time that stands in the profile as measured."""
     proven: bool = False
+    """No layout and cut on all GPUs of this allocation beats it."""
     bound_ms: float | None = None
+    """No step on all GPUs of this allocation is shorter than this."""
     gap: float | None = None
+    """(step_time_ms - bound_ms) / step_time_ms."""
     binding_constraint: str = ""
+    """What limits it, in words."""
     transition: Transition | None = None
+    """None where no current plan was given."""
     placement: Placement | None = None
 
 
 class EnvelopePoint(Frozen):
-    """The best that at most so many GPUs can do."""
+    """The best that at most ``num_gpus`` GPUs of a type can do among the plans at hand."""
 
     num_gpus: int
     gpus_used: int
     samples_per_s: float
     plan_id: str
+    """Of a point, or of a plan in ``spare``."""
+    gpu_type: str | None = None
 
 
 class ScalingCurve(Frozen):
-    """All points of a question, in the order of the allocations."""
+    """The answer of ``planner.scaling_curve``."""
 
     points: tuple[CurvePoint, ...]
+    """In the order of the allocations."""
+    spare: tuple[CurvePoint, ...] = ()
+    """Plans with idle GPUs that the envelope names: of sizes whose own GPUs cannot all be used."""
     envelope: tuple[EnvelopePoint, ...] = ()
+    """By GPU type, then by size; samples/s never fall."""
     recommended_sizes: tuple[int, ...] = ()
+    """Sizes worth offering to the job."""
     minimum_gpus: int | None = None
+    """Fewest GPUs of those asked about that hold the model."""
     minimum_proven: bool = False
-    """Every smaller size asked about is proven not to hold the model."""
+    """Whether every smaller size that was asked about is proven not to."""
+    model: str = ""
     model_revision: str = ""
     calibration_revision: str = ""
     planner_version: str = ""
-    valid_until: str = ""
+    valid_until: str | None = None
+    """As the caller said (RFC 3339)."""
     notes: tuple[str, ...] = ()
     termination: Termination = Termination(reason="proven")
+    """proven, work_limit, time_limit or stopped."""
+    inputs: dict[str, str] = {}
+    """What was asked: model, hash, clusters, training, planner version."""
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """Canonical JSON: same curve, same bytes."""
+        return self.model_dump_json(indent=indent) + "\n"
