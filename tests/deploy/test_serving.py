@@ -1,0 +1,174 @@
+"""A real server with the manifests' own settings: its probes, and the example clients."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import grpc
+import pytest
+import trustme
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from server_process import ServerProcess, running_server
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+REPLICATED = DEPLOY / "kustomize" / "overlays" / "replicated"
+PLANNER = "planner.v1.PlannerService"
+
+
+class Secured:
+    """The server of the overlay `replicated`, on loopback, and a folder with its Secret's keys."""
+
+    def __init__(self, server: ServerProcess, tls: Path) -> None:
+        self.server, self.tls = server, tls
+
+    @property
+    def address(self) -> str:
+        return self.server.address.replace("127.0.0.1", "localhost")
+
+    def probes(self, *each: list[str]) -> list[tuple[int, str]]:
+        """Exit status and standard error of the probe with each of these flags, all at once."""
+        command = [sys.executable, str(REPLICATED / "health_probe.py"), "--tls", str(self.tls)]
+        command += ["--address", self.address]
+        running = [
+            subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
+            for flags in each
+        ]
+        said = [process.communicate(timeout=30)[1] for process in running]
+        return [(process.returncode, text) for process, text in zip(running, said, strict=True)]
+
+    def flags(self) -> list[str]:
+        names = {"--ca": "ca.crt", "--certificate": "tls.crt", "--key": "tls.key"}
+        return [word for flag, name in names.items() for word in (flag, str(self.tls / name))]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    tls = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    issued = authority.issue_cert("planner", "localhost", common_name="planner")
+    authority.cert_pem.write_to_path(str(tls / "ca.crt"))
+    issued.private_key_pem.write_to_path(str(tls / "tls.key"))
+    for pem in issued.cert_chain_pems:
+        pem.write_to_path(str(tls / "tls.crt"), append=True)
+    flags = ["--config", str(REPLICATED / "config.yaml"), "--host", "127.0.0.1"]
+    flags += ["--slots", "1", "--spare-workers", "0", "--metrics-port", "0"]
+    for setting, name in (("certificate", "tls.crt"), ("key", "tls.key"), ("client-ca", "ca.crt")):
+        flags += [f"--tls-{setting}-file", str(tls / name)]
+    with running_server(*flags) as server:
+        yield Secured(server, tls)
+
+
+def test_the_probe_shows_the_pods_own_certificate(secured: Secured) -> None:
+    alive, ready, unknown, elsewhere = secured.probes(
+        [],
+        ["--service", PLANNER],
+        ["--service", "planner.v1.Nothing"],
+        ["--address", "localhost:1", "--timeout-s", "0.5"],
+    )
+    assert alive == (0, "")
+    assert ready == (0, "")
+    assert unknown[0] == 1
+    assert unknown[1].startswith("NOT_FOUND")
+    assert elsewhere[0] == 1
+    assert elsewhere[1].startswith("UNAVAILABLE")
+
+
+def test_a_probe_without_a_certificate_is_turned_away(secured: Secured) -> None:
+    """Why the pods do not leave it to the kubelet, in plain text or with `mode: TLS`."""
+    authority = grpc.ssl_channel_credentials((secured.tls / "ca.crt").read_bytes())
+    request = health_pb2.HealthCheckRequest()
+    for channel in (
+        grpc.insecure_channel(secured.address),
+        grpc.secure_channel(secured.address, authority),
+    ):
+        with channel, pytest.raises(grpc.RpcError) as caught:
+            health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+# --- the examples ---------------------------------------------------------------------------------
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, DEPLOY / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+CURVE = ["llama3-8b", "dgx-h100:4", "--global-batch", "64", "--seq-len", "4096"]
+
+
+def test_a_curve(secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    client = example("curve_client")
+    given = [secured.address, *CURVE, *secured.flags(), "--sizes", "8", "16"]
+    assert client.main(given) == 0
+    written = capsys.readouterr()
+    speeds = {int(size): speed for size, speed in json.loads(written.out).items()}
+    assert list(speeds) == [8, 16]
+    assert speeds[8] < speeds[16]
+    assert written.err.count("samples/s") == 2
+
+    assert client.main([*given, "--print", "slurm", "--size", "16"]) == 0
+    slurm = capsys.readouterr().out.split()
+    assert "--nodes=2" in slurm
+    assert all(word.startswith("--") for word in slurm)
+
+    assert client.main([*given, "--print", "kueue"]) == 0
+    kueue = json.loads(capsys.readouterr().out)
+    assert all(key.startswith("kueue.x-k8s.io/podset-") for key in kueue)
+
+    assert client.main([*given, "--print", "volcano"]) == 0
+    volcano = json.loads(capsys.readouterr().out)
+    assert set(volcano) <= {"mode", "highestTierAllowed"}
+
+
+def test_a_curve_that_cannot_be(secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    client = example("curve_client")
+    end = ["--sizes", "8", *secured.flags()]
+    assert client.main([secured.address, "no-such-model", *CURVE[1:], *end]) == 2
+    assert client.main([secured.address, "llama3-405b", *CURVE[1:], *end]) == 3
+    assert "no-such-model" in capsys.readouterr().err
+
+
+def test_a_round_of_a_scheduler(
+    secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = example("scheduler_round")
+    one = {"cluster": "dgx-h100:4", "global_batch_size": 64, "sizes": [8, 16]}
+    jobs = [
+        {"job_id": "small", "model": "llama3-8b", **one},
+        {"job_id": "large", "model": "gpt2-xl", **one},
+        {"job_id": "wrong", "model": "no-such-model", "running": 8, **one},
+    ]
+    file = tmp_path / "jobs.json"
+    file.write_text(json.dumps(jobs))
+    arguments = [secured.address, str(file), "--gpus", "32", "--deadline-s", "30"]
+    assert scheduler.main([*arguments, *secured.flags()]) == 0
+    written = capsys.readouterr()
+    division = json.loads(written.out)
+    assert division["wrong"] == 8  # it keeps what it has
+    assert sum(division.values()) <= 32
+    assert min(division.values()) >= 8
+    assert "wrong: no curve, invalid" in written.err
+
+
+def test_gpus_are_divided_by_what_they_gain() -> None:
+    scheduler = example("scheduler_round")
+    steep = scheduler.Job("steep", samples_per_s={8: 10.0, 16: 19.0, 32: 36.0})
+    flat = scheduler.Job("flat", samples_per_s={8: 10.0, 16: 11.0, 32: 12.0})
+    unknown = scheduler.Job("unknown", running=8)
+    jobs = {job.job_id: job for job in (steep, flat, unknown)}
+    assert scheduler.divide(jobs, 48) == {"flat": 8, "steep": 32, "unknown": 8}
+    assert scheduler.divide(jobs, 12) == {"flat": 0, "steep": 0, "unknown": 8}
+    # A job that fits nothing but its largest size gets that or nothing.
+    assert scheduler.divide({"x": scheduler.Job("x", samples_per_s={32: 1.0})}, 16) == {"x": 0}
