@@ -24,6 +24,7 @@ POINTS = tuple(
         allocation=Allocation(nodes=nodes),
         num_gpus=8 * nodes,
         status=PointStatus.FEASIBLE,
+        global_batch_size=64,
         step_time_ms=100.0 / nodes,
     )
     for nodes in (1, 2)

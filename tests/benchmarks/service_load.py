@@ -94,18 +94,18 @@ def curve(model: str, batch: int, length: int, sizes: list[int]) -> pb.CurveQues
 
 
 def jobs(count: int) -> list[pb.CurveJob]:
-    """Jobs of a scheduler's round: few models, many batches and lengths."""
-    chance = random.Random(7)
-    found = []
-    for number in range(count):
-        question = curve(
-            JOB_MODELS[number % len(JOB_MODELS)],
-            chance.choice((512, 768, 1024, 1536, 2048)) + 8 * (number // 16),
-            chance.choice((2048, 4096, 8192)),
-            SIZES,
-        )
-        found.append(pb.CurveJob(job_id=f"job-{number}", question=question))
-    return found
+    """Jobs of a scheduler's round: few models, and no two of the same batch and length."""
+    mix = [
+        (model, batch, length)
+        for model in JOB_MODELS
+        for batch in range(512, 4097, 64)
+        for length in (2048, 4096, 8192)
+    ]
+    chosen = random.Random(7).sample(mix, count)
+    return [
+        pb.CurveJob(job_id=f"job-{number}", question=curve(*job, SIZES))
+        for number, job in enumerate(chosen)
+    ]
 
 
 # --- figures of a quiet server -------------------------------------------------------------------
@@ -146,7 +146,7 @@ async def figures(server: ServerProcess, seconds: float) -> None:
                 statuses[pb.JobStatus.Name(answer.status)] += 1
             print(f"{name}: {time.perf_counter() - began:.2f} s, {dict(statuses)}", flush=True)
             for job in request.jobs[: len(request.jobs) // 20]:
-                job.question.training.global_batch_size += 4096  # the second round is 95 % cached
+                job.question.training.global_batch_size += 4096  # a second round, 95 % cached
 
 
 async def after_a_cancel(server: ServerProcess) -> None:

@@ -181,7 +181,8 @@ def test_the_queue_is_full() -> None:
             if rpc.name in ("CreatePlan", "BatchComputeScalingCurves"):
                 continue  # they wait for their turn by themselves
             with frozen_workers(server):
-                first = [rpc.begin(server, fresh(rpc)) for _ in range(2)]
+                # Small ones may take the search's slot too: at most two run and one waits.
+                first = [rpc.begin(server, fresh(rpc)) for _ in range(3)]
                 time.sleep(_IN_FLIGHT_S)
                 with pytest.raises(grpc.RpcError) as caught:
                     rpc.call(server, fresh(rpc))
@@ -190,7 +191,9 @@ def test_the_queue_is_full() -> None:
                 assert details[0].reason == "QUEUE_FULL"
                 retry = [d for d in details if isinstance(d, error_details_pb2.RetryInfo)]
                 assert retry[0].retry_delay.ToNanoseconds() > 0
-            assert [call.outcome() for call in first] == [(OK, ""), (OK, "")]
+            outcomes = [call.outcome() for call in first]
+            assert outcomes.count((OK, "")) >= 2
+            assert set(outcomes) <= {(OK, ""), (Code.RESOURCE_EXHAUSTED, "QUEUE_FULL")}
         serves(server)
 
 

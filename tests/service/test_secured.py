@@ -90,7 +90,8 @@ def test_tokens(secured: Secured, with_tokens: ServerProcess) -> None:
     assert outcome(channel, secured.tokens["admin"][0]) == (Code.OK, "")
     assert outcome(channel) == (Code.UNAUTHENTICATED, "MISSING_CREDENTIALS")
     assert outcome(channel, "plt_guess") == (Code.UNAUTHENTICATED, "BAD_TOKEN")
-    assert outcome(channel, secured.tokens["old"][0]) == (Code.UNAUTHENTICATED, "CREDENTIALS_EXPIRED")
+    expired = (Code.UNAUTHENTICATED, "CREDENTIALS_EXPIRED")
+    assert outcome(channel, secured.tokens["old"][0]) == expired
     assert outcome(channel, secured.tokens["read"][0]) == (Code.PERMISSION_DENIED, "ROLE_TOO_LOW")
 
 
