@@ -13,6 +13,7 @@ from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
 from planner.errors import PlannerError
 from planner.plans import Layout, Plan, Stage, Status, StepTerms
+from planner.schedules.cut_batch import evaluate_fitting
 from planner.schedules.grouping import grouped_choice, least_rank_memory
 from planner.schedules.simulate import bubble_fraction
 from planner.schedules.step import StepEvaluation, evaluate_cuts
@@ -34,8 +35,14 @@ def assemble_plan(
     *,
     objective: Objective = Objective.STEP_TIME,
     problem: ChainProblem | None = None,
+    fitting: bool = False,
 ) -> Plan:
     """A plan (status ``feasible``, no bound yet) of cuts that fit.
+
+    Parameters
+    ----------
+    fitting
+        Whether a solver found that the cuts fit: they are then priced together.
 
     Raises
     ------
@@ -43,7 +50,8 @@ def assemble_plan(
         A stage is not allowed or does not fit its budget (``unfitting_plan`` shows such cuts).
     """
     problem = problem or pricer.problem(layout)
-    evaluation = evaluate_cuts(problem, cuts)
+    evaluate = evaluate_fitting if fitting else evaluate_cuts
+    evaluation = evaluate(problem, cuts)
     if evaluation is None:
         raise PlannerError(f"cuts {list(cuts)} do not fit {layout.short()}")
     priced = Priced(

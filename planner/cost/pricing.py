@@ -205,6 +205,8 @@ class Pricer:
         def times(values: list[float]) -> I64:
             return summed(self.quantum.array(values))
 
+        kinds = [price.weakest_origin for price in distinct]
+        origins = [kinds[kind] for kind in of_layer.tolist()]
         cut_forward, cut_backward = self._cut_bytes(prices)
         origin_ms: dict[Origin, float] = {}
         counts = np.bincount(of_layer)
@@ -248,12 +250,9 @@ class Pricer:
                 if origin in origin_ms
             },
             tied=self._tied_blocks(prices),
-            origins=tuple(price.weakest_origin for price in prices)
-            if alone
-            else tuple(
-                weakest(*(prices[layer].weakest_origin for layer in members))
-                for members in chain.blocks
-            ),
+            origins=tuple(weakest(*{origins[layer] for layer in m}) for m in chain.blocks)
+            if not alone
+            else tuple(origins),
         )
 
     def _cut_bytes(self, prices: tuple[LayerPrice, ...]) -> tuple[I64, I64]:
@@ -302,8 +301,10 @@ class Pricer:
             return found
 
         held = [
-            states(int(p), int(t))
-            for p, t in zip(blocks.parameters, blocks.trainable_parameters, strict=True)
+            states(p, t)
+            for p, t in zip(
+                blocks.parameters.tolist(), blocks.trainable_parameters.tolist(), strict=True
+            )
         ]
         zeros = np.zeros(len(held), np.int64)
         reduction, update, latency = zeros, zeros, 0
@@ -428,6 +429,18 @@ class Pricer:
             rows = (costs(blocks.cut_forward_bytes), costs(blocks.cut_backward_bytes))
             self._edges[key] = rows
         return rows
+
+    def cheapest_edges(self, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> list[int]:
+        """Least cost of a cut inside the chain over each tier, both ways."""
+        blocks = self.block_table(tp, microbatch_size)
+        pairs = zip(
+            blocks.cut_forward_bytes.tolist(), blocks.cut_backward_bytes.tolist(), strict=True
+        )
+        sizes = set(list(pairs)[1:-1])
+        return [
+            min((self.transfer(a, tier) + self.transfer(b, tier) for a, b in sizes), default=0)
+            for tier in tiers
+        ]
 
     def windows(self, num_stages: int) -> StageWindows:
         """Where pins and colocations allow cuts and stages (PinError where they contradict)."""

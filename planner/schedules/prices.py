@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
 from planner.deadlines import poll
+from planner.schedules import recompute_kernel
+from planner.schedules.recompute_kernel import ModeRows
 from planner.schedules.simulate import finishes
 from planner.specs import Recompute
 
@@ -65,6 +67,14 @@ class _RangeMaximum:
             row = self.levels[int(step)]
             result[chosen] = np.maximum(row[start[chosen]], row[end[chosen] - (1 << int(step))])
         return result
+
+    def table(self, levels: int) -> I64:
+        """Largest of 2**level entries from each place, zeros where there are fewer."""
+        rows = np.zeros((levels, len(self.levels[0])), np.int64)
+        for level in range(levels):
+            row = self.levels[0] if self.constant is not None else self.levels[level]
+            rows[level, : len(row)] = row
+        return rows
 
 
 def _sums(values: I64) -> I64:
@@ -174,6 +184,8 @@ class StagePrices:
 
     def _recompute(self, stage: I64, start: I64, end: I64) -> tuple[I64, I64, I64, I64]:
         """(extra, memory, index of the mode, layers recomputed in full)."""
+        if recompute_kernel.pays() and Recompute.LAYERS not in self.modes:
+            return self._recompute_compiled(stage, start, end)
         stage, start, end = np.broadcast_arrays(stage, start, end)
         budget = self.problem_budget[stage]
         flight = self._in_flight[stage]
@@ -184,13 +196,7 @@ class StagePrices:
         extra = np.full(stage.shape, UNREACHABLE, np.int64)
         memory = np.full(stage.shape, UNREACHABLE, np.int64)
         chosen, layers = np.zeros_like(extra), np.zeros_like(extra)
-        zero = np.zeros_like(self._kept)
-        plain, full = self._workspace, self._workspace_full
-        table = {
-            Recompute.NONE: (self._kept, plain, zero),
-            Recompute.SELECTIVE: (self._kept_selective, plain, self._selective_extra),
-            Recompute.FULL: (self._kept_full, full, self._full_extra),
-        }
+        table = self._by_mode
         for index, mode in enumerate(Recompute):
             if mode not in self.modes:
                 continue
@@ -211,6 +217,50 @@ class StagePrices:
                 able = self._able_before[end] - self._able_before[start]
                 layers = np.where(better, able, layers)
         return extra, memory, chosen, layers
+
+    @cached_property
+    def _by_mode(self) -> dict[Recompute, tuple[I64, _RangeMaximum, I64]]:
+        """(kept bytes, workspace, extra) of the modes that are sums over blocks."""
+        plain, full = self._workspace, self._workspace_full
+        return {
+            Recompute.NONE: (self._kept, plain, np.zeros_like(self._kept)),
+            Recompute.SELECTIVE: (self._kept_selective, plain, self._selective_extra),
+            Recompute.FULL: (self._kept_full, full, self._full_extra),
+        }
+
+    @cached_property
+    def _mode_rows(self) -> ModeRows:
+        rows = [(index, *self._by_mode[m]) for index, m in enumerate(Recompute) if m in self.modes]
+        lengths = np.arange(self.num_blocks + 1)
+        log = np.frexp(np.maximum(lengths, 1).astype(np.float64))[1] - 1
+        levels = int(log[-1]) + 1
+        return ModeRows(
+            np.array([index for index, _, _, _ in rows], np.int64),
+            np.array([kept for _, kept, _, _ in rows]),
+            np.array([added for _, _, _, added in rows]),
+            np.array([workspace.table(levels) for _, _, workspace, _ in rows]),
+            log.astype(np.int64),
+        )
+
+    def _recompute_compiled(self, stage: I64, start: I64, end: I64) -> tuple[I64, I64, I64, I64]:
+        shape = np.broadcast(stage, start, end).shape
+        cells = np.empty((3, *shape), np.int64)
+        cells[0], cells[1], cells[2] = stage, start, end
+        found = np.full((3, *shape), UNREACHABLE)
+        found[2] = 0
+        poll()
+        recompute_kernel.compiled_choose()(
+            cells.reshape(3, -1), self.problem_budget, self._in_flight, self._static,
+            self._buffers, np.array(self._tied, np.int64).reshape(-1, 3), *self._mode_rows,
+            found.reshape(3, -1),
+        )  # fmt: skip
+        poll()
+        layers = np.zeros(shape, np.int64)
+        redone = found[2] == list(Recompute).index(Recompute.FULL)
+        if Recompute.FULL in self.modes:
+            able = self._able_before
+            layers = np.where(redone & (found[0] < UNREACHABLE), able[end] - able[start], 0)
+        return found[0], found[1], found[2], layers
 
     def _layers(
         self,

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from planner.deadlines import poll
 from planner.errors import InputError
+from planner.schedules.recurrence_kernel import compiled_recurrence, pays
 from planner.specs import Schedule, Sends
 
 __all__ = [
@@ -138,6 +139,12 @@ def simulate(
     f, b, ef, eb = effective_times(forward, backward, edge_forward, edge_backward, sends)
     if schedule is Schedule.GPIPE:
         finish = _gpipe_finish(f, b, ef, eb, num_microbatches)
+    elif pays(len(f), num_microbatches + len(f), 1):
+        one = [np.array(row, np.int64).reshape(-1, 1) for row in (f, b, ef, eb)]
+        ends = _compiled_finish(
+            one[0], one[1], one[2], one[3], num_microbatches, 0, np.zeros(1, np.int64)
+        )
+        finish = ends[:, 0].tolist()
     else:
         finish = _one_f_one_b_finish(f, b, ef, eb, num_microbatches)
     start = [0] * len(f)
@@ -291,7 +298,10 @@ def simulate_many(
     if schedule is Schedule.GPIPE:
         finish = _gpipe_finish_many(f, b, ef, eb, num_microbatches, turnaround)
     else:
-        finish = _one_f_one_b_finish_many(f, b, ef, eb, num_microbatches, later_ranks, turnaround)
+        depth, count = len(f) + later_ranks, f.shape[1]
+        compiled = pays(len(f), num_microbatches + depth, count)
+        program = _compiled_finish if compiled else _one_f_one_b_finish_many
+        finish = program(f, b, ef, eb, num_microbatches, later_ranks, turnaround)
     return np.ascontiguousarray(finish.T)
 
 
@@ -306,13 +316,22 @@ def finishes(
 ) -> I64:
     """:func:`simulate_many` that takes a few candidates one by one, which is faster."""
     costs = (forward, backward, edge_forward, edge_backward)
-    if len(forward) > _FEW:
+    ranks = forward.shape[1]
+    if len(forward) > _FEW or pays(ranks, ranks + num_microbatches, len(forward)):
         return simulate_many(schedule, *costs, num_microbatches, sends)
     rows = zip(*(cost.tolist() for cost in costs), strict=True)
     ends = [
         simulate(schedule, f, b, ef, eb, num_microbatches, sends).finish for f, b, ef, eb in rows
     ]
     return np.array(ends, np.int64).reshape(forward.shape)
+
+
+def _compiled_finish(
+    f: I64, b: I64, ef: I64, eb: I64, microbatches: int, later: int, turnaround: I64
+) -> I64:
+    finish = np.empty_like(f)
+    compiled_recurrence()(f, b, ef, eb, microbatches, later, turnaround, finish)
+    return finish
 
 
 def _gpipe_finish_many(f: I64, b: I64, ef: I64, eb: I64, microbatches: int, turnaround: I64) -> I64:

@@ -73,7 +73,11 @@ class StepEvaluation:
         return max(choice.memory_bytes for choice in self.choices)
 
 
-def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation | None:
+def evaluate_cuts(
+    problem: ChainProblem,
+    cuts: Sequence[int],
+    known: Sequence[RecomputeChoice] | None = None,
+) -> StepEvaluation | None:
     """Price and simulate one cut; None when a stage is not allowed or does not fit.
 
     Parameters
@@ -82,6 +86,8 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
         The priced chain of N blocks.
     cuts
         S+1 positions from 0 to N, strictly increasing.
+    known
+        What each stage recomputes, where that was priced before.
 
     Raises
     ------
@@ -95,7 +101,9 @@ def evaluate_cuts(problem: ChainProblem, cuts: Sequence[int]) -> StepEvaluation 
     held: list[RankMemory] = []
     choices: list[RecomputeChoice] = []
     for rank in range(problem.num_ranks):
-        if problem.is_grouped:
+        if known is not None:
+            choices.append(known[rank])
+        elif problem.is_grouped:
             found = grouped_choice(problem, rank, positions)
             if found is None:
                 return None

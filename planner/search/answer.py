@@ -33,7 +33,7 @@ def plan_of_search(
     """
     best = result.ranking[0]
     with within(NEVER):
-        plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective)
+        plan = assemble_plan(pricer, best.layout, best.cuts, objective=objective, fitting=True)
     bound_ms, gap = _bound(pricer, result, best, objective)
     status = Status.OPTIMAL if result.proven else Status.FEASIBLE
     reason = result.interrupted or ("proven" if result.proven else "work_limit")
@@ -118,7 +118,7 @@ def _runners_up(
             continue
         seen.add(shape)
         poll()
-        other = assemble_plan(pricer, found.layout, found.cuts, objective=objective)
+        other = assemble_plan(pricer, found.layout, found.cuts, objective=objective, fitting=True)
         chosen.append(candidate_of(other, why_slower(plan, other)))
     return tuple(chosen)
 

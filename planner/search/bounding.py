@@ -7,6 +7,7 @@ activations exceed what all its ranks have together. All in quanta, vectorised o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,69 +63,35 @@ def no_bounds(space: LayoutSpace) -> SpaceBounds:
 def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
-    forward, backward, largest, edges, tail, short = (np.zeros(size, np.int64) for _ in range(6))
-    shares, crowded = np.ones(size), np.zeros(size, np.bool_)
-    estimate = np.zeros(size)
+    forward, backward, largest, kept, transient, buffers = np.zeros((6, size), np.int64)
+    shares, estimate = np.ones(size), np.zeros(size)
     kinds = ("recurrent", "several", "two_way", "updated")
     recurrent, several, two_way, updated = (_which(space, kind) for kind in kinds)
-    budget, blocks = pricer.cluster.budget_bytes, len(pricer.chain.blocks)
-    shapes = np.stack([space.tp, space.microbatch_size], axis=1)
-    distinct, of_layout = np.unique(shapes, axis=0, return_inverse=True)
-    of_layout = of_layout.reshape(-1)
-    for number, (tp, microbatch_size) in enumerate(distinct.tolist()):
+    pp, budget = space.pp, pricer.cluster.budget_bytes
+    for (tp, microbatch_size), members in _groups(space.tp, space.microbatch_size):
         poll()
-        members = np.flatnonzero(of_layout == number)
         table = pricer.block_table(tp, microbatch_size)
         forward[members], backward[members] = table.total_ms_quanta
-        stages = space.pp[members]
+        stages = pp[members]
         shares[members] = _forward_share(table)
         largest[members] = _largest_stage_by_count(table, stages)
         if several[members].any():
             loads = _largest_load(table, stages)
             grouped = np.where(two_way[members], loads[:, 1], loads[:, 0])
             largest[members] = np.where(several[members], grouped, largest[members])
-        kept = int(_least_kept(table, pricer).sum())
-        transient = int(np.minimum(table.transient_bytes, table.transient_full_bytes).min())
-        for dp in np.unique(space.dp[members]).tolist():
-            of_dp = members[space.dp[members] == dp]
-            states = pricer.state_table(tp, dp, microbatch_size)
-            pp = space.pp[of_dp]
-            # Tied weights are stored once where a stage can hold both owners.
-            once = sum(
-                pair.shared_bytes * (pair.second - pair.first + pp <= blocks)
-                for pair in states.tied
-            )
-            static = int(states.static_bytes.sum()) - once
-            depth = np.where(
-                space.schedule[of_dp] == _index(space, Schedule.GPIPE),
-                space.num_microbatches[of_dp],
-                1,
-            )
-            buffers = np.where(pp > 1, table.buffer_bytes, 0)
-            room = pp * (budget - buffers - transient)
-            if not recurrent.all():
-                crowded[of_dp] = static + _usual_depth(space, of_dp) * kept > room
-            short[of_dp] = np.maximum(0, static + depth * kept - room)
-            first = int(states.reduction[0])
-            update = states.update
-            # Rank 0 ends last where backwards are whole; elsewhere another rank's W may.
-            reduced = states.reduction_latency + first if first else 0
-            stepped = np.maximum(-(-int(update.sum()) // pp), int(update.max()))
-            tail[of_dp] = (
-                np.where(recurrent[of_dp], reduced, 0)
-                + np.where(updated[of_dp], 0, stepped)
-                + _fixed_tails(pricer, space, of_dp)
-            )
-    for key in np.unique(np.stack([space.dp, space.tp, space.pp], axis=1), axis=0).tolist():
-        dp, tp, pp = key
-        poll()
-        if pp == 1:
-            continue
-        members = np.flatnonzero((space.dp == dp) & (space.tp == tp) & (space.pp == pp))
-        tiers = pricer.boundary_tiers(space.layout(int(members[0])))
-        for microbatch_size in np.unique(space.microbatch_size[members]).tolist():
-            of_size = members[space.microbatch_size[members] == microbatch_size]
-            edges[of_size] = _edge_roundtrip(pricer, tp, microbatch_size, tiers)
+        kept[members] = _least_kept(table, pricer).sum()
+        transient[members] = np.minimum(table.transient_bytes, table.transient_full_bytes).min()
+        buffers[members] = table.buffer_bytes
+    static, reduced, stepped, fixed = _states_and_tails(pricer, space)
+    depth = np.where(space.schedule == _index(space, Schedule.GPIPE), space.num_microbatches, 1)
+    room = pp * (budget - np.where(pp > 1, buffers, 0) - transient)
+    crowded = np.zeros(size, np.bool_)
+    if not recurrent.all():
+        crowded = static + _usual_depth(space, np.arange(size)) * kept > room
+    short = np.maximum(0, static + depth * kept - room)
+    # Rank 0 ends last where backwards are whole; elsewhere another rank's W may.
+    tail = np.where(recurrent, reduced, 0) + np.where(updated, 0, stepped) + fixed
+    edges = _edge_roundtrips(pricer, space)
     step = np.zeros(size, np.int64)
     for index, schedule in enumerate(space.schedules):
         members = np.flatnonzero(space.schedule == index)
@@ -254,14 +221,50 @@ def _largest_stage_by_count(table: BlockTable, stages: I64) -> I64:
     return np.array([found[count] for count in stages.tolist()], np.int64)
 
 
-def _edge_roundtrip(pricer: Pricer, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> int:
-    used = tuple(dict.fromkeys(tiers))
-    forward, backward = pricer.edge_rows(tp, microbatch_size, used)
-    cheapest = (forward + backward)[:, 1:-1].min(axis=1)
-    return sum(int(cheapest[used.index(tier)]) for tier in tiers)
+def _groups(*columns: I64) -> Iterator[tuple[tuple[int, ...], I64]]:
+    """Rows of equal values, and where they stand."""
+    keys, row_of = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    order = np.argsort(row_of.reshape(-1), kind="stable")
+    borders = np.flatnonzero(np.diff(row_of.reshape(-1)[order])) + 1
+    yield from zip(map(tuple, keys.tolist()), np.split(order, borders), strict=True)
 
 
-def _fixed_tails(pricer: Pricer, space: LayoutSpace, members: I64) -> I64:
-    first = {int(stages): index for index, stages in zip(members, space.pp[members], strict=True)}
-    tails = {stages: pricer.fixed_tail(space.layout(index)) for stages, index in first.items()}
-    return np.array([tails[stages] for stages in space.pp[members].tolist()], np.int64)
+def _states_and_tails(pricer: Pricer, space: LayoutSpace) -> tuple[I64, I64, I64, I64]:
+    """Bytes of all states, and least reduction, optimizer and fixed times of each layout."""
+    static, reduced, stepped, fixed = np.zeros((4, len(space)), np.int64)
+    blocks = len(pricer.chain.blocks)
+    for (tp, dp), members in _groups(space.tp, space.dp):
+        poll()
+        states = pricer.state_table(tp, dp, int(space.microbatch_size[members[0]]))
+        pp = space.pp[members]
+        # Tied weights are stored once where a stage can hold both owners.
+        once = sum(
+            pair.shared_bytes * (pair.second - pair.first + pp <= blocks) for pair in states.tied
+        )
+        static[members] = int(states.static_bytes.sum()) - once
+        first, update = int(states.reduction[0]), states.update
+        reduced[members] = states.reduction_latency + first if first else 0
+        stepped[members] = np.maximum(-(-int(update.sum()) // pp), int(update.max()))
+        for _, alike in _groups(pp if states.tied_states else np.minimum(pp, 1)):
+            some = members[alike]
+            fixed[some] = pricer.fixed_tail(space.layout(int(some[0])))
+    return static, reduced, stepped, fixed
+
+
+def _edge_roundtrips(pricer: Pricer, space: LayoutSpace) -> I64:
+    """Least summed edges of each layout: its borders by tier, at the cheapest cut of the tier."""
+    tiers = list(Tier)
+    borders = np.zeros((len(space), len(tiers)), np.int64)
+    cheapest = np.zeros_like(borders)
+    for (pp, _, _), members in _groups(space.pp, space.tp, space.dp):
+        if pp > 1:
+            poll()
+            found = pricer.boundary_tiers(space.layout(int(members[0])))
+            borders[members] = [found.count(tier) for tier in tiers]
+    columns = np.flatnonzero(borders.any(axis=0))
+    used = tuple(tiers[column] for column in columns.tolist())
+    for (tp, microbatch_size), members in _groups(space.tp, space.microbatch_size):
+        least = pricer.cheapest_edges(tp, microbatch_size, used)
+        cheapest[members[:, None], columns[None, :]] = least
+    total: I64 = (borders * cheapest).sum(axis=1)
+    return total

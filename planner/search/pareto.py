@@ -65,5 +65,5 @@ def pareto_candidates(
     for solved in pareto_front(found):
         poll()
         own = owners[id(solved)]
-        front.append(candidate_of(assemble_plan(own, solved.layout, solved.cuts)))
+        front.append(candidate_of(assemble_plan(own, solved.layout, solved.cuts, fitting=True)))
     return tuple(front)

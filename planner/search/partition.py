@@ -92,7 +92,9 @@ def solve_partition(
     bound = min(bound, value)
     status = Status.OPTIMAL if proven else Status.FEASIBLE
     with within(NEVER):
-        plan = assemble_plan(pricer, layout, best.cuts, objective=objective, problem=problem)
+        plan = assemble_plan(
+            pricer, layout, best.cuts, objective=objective, fitting=True, problem=problem
+        )
     notes = plan.notes
     witness: dict[str, int | str] = {}
     covers = "cuts"

@@ -42,7 +42,9 @@ def schedule_notes(pricer: Pricer, plan: Plan) -> tuple[str, ...]:
     found = solve_step_time(problem, seeds=[balanced.cuts], node_limit=0)
     if found.cuts is None:
         return ()
-    other = assemble_plan(pricer, expected, found.cuts, objective=plan.objective, problem=problem)
+    other = assemble_plan(
+        pricer, expected, found.cuts, objective=plan.objective, problem=problem, fitting=True
+    )
     return (
         f"1f1b on this layout takes {format_ms(other.step_time_ms or 0.0)}: "
         f"{why_slower(plan, other)}",
