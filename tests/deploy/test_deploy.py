@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from google.longrunning import operations_pb2
 from planner.client.channel import service_config
 from planner.errors import InputError
 from planner.service import server
+from planner.service.answering import Answering
 from planner.service.errors import CODES
 from planner.service.identity import LEAST_ROLES
 from planner.service.metrics import ServiceMetrics
@@ -32,11 +34,16 @@ DEPLOY = TOP / "deploy"
 BASE = "base"
 OVERLAYS = {name: DEPLOY / "kustomize" / "overlays" / name for name in ("single", "replicated")}
 PLACES = {BASE: DEPLOY / "kustomize" / "base", **OVERLAYS}
+# The one that deploy/README.md shows: `single` with all components.
+OWN = "own"
+COMPONENTS = DEPLOY / "kustomize" / "components"
 
 # What a Secret holds is not in the repository; this stands for it.
 STORE_URL = "postgresql+psycopg://planner:secret@database.example/planner"
 IDLE_WORKER_BYTES = 110_000_000
 FRONT_BYTES = 150_000_000
+# What Kubernetes itself has no schema of.
+OPERATORS = {"monitoring.coreos.com/v1"}
 Document = dict[str, Any]
 
 
@@ -78,15 +85,23 @@ class Rendered:
         return found
 
     @property
+    def template(self) -> Document:
+        found: Document = self.one("Deployment")["spec"]["template"]
+        return found
+
+    @property
     def pod(self) -> Document:
-        return self.one("Deployment")["spec"]["template"]["spec"]
+        found: Document = self.template["spec"]
+        return found
 
     @property
     def labels(self) -> dict[str, str]:
-        return self.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+        found: dict[str, str] = self.template["metadata"]["labels"]
+        return found
 
     @property
     def container(self) -> Document:
+        found: Document
         (found,) = self.pod["containers"]
         return found
 
@@ -104,7 +119,7 @@ class Rendered:
         """Of a file that a ConfigMap puts into the container."""
         folder, _, file = path.rpartition("/")
         config_map = self.one("ConfigMap", self.mounts[folder]["configMap"]["name"])
-        return config_map["data"][file]
+        return str(config_map["data"][file])
 
     @property
     def variables(self) -> dict[str, str]:
@@ -137,12 +152,22 @@ def image_variables() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def rendered_texts() -> dict[str, str]:
+def rendered_texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     kubectl = tool("kubectl")
-    return {name: run(kubectl, "kustomize", str(place)) for name, place in PLACES.items()}
+    own = tmp_path_factory.mktemp(OWN)
+    (own / "kustomization.yaml").write_text(own_kustomization(own))
+    places = {**PLACES, OWN: own}
+    return {name: run(kubectl, "kustomize", str(place)) for name, place in places.items()}
 
 
-@pytest.fixture(params=list(PLACES))
+def own_kustomization(folder: Path) -> str:
+    """What deploy/README.md shows, with paths that lead from a folder to this repository."""
+    page = (DEPLOY / "README.md").read_text()
+    (text,) = re.findall(r"```yaml\n([^`]*kind: Kustomization\n[^`]*)```", page)
+    return str(text).replace("stageplan/deploy/", f"{os.path.relpath(DEPLOY, folder.resolve())}/")
+
+
+@pytest.fixture(params=[*PLACES, OWN])
 def rendered(request: pytest.FixtureRequest, rendered_texts: dict[str, str]) -> Rendered:
     return Rendered(request.param, rendered_texts[request.param])
 
@@ -157,6 +182,11 @@ def single(rendered_texts: dict[str, str]) -> Rendered:
     return Rendered("single", rendered_texts["single"])
 
 
+@pytest.fixture
+def own(rendered_texts: dict[str, str]) -> Rendered:
+    return Rendered(OWN, rendered_texts[OWN])
+
+
 # --- the tools' own opinion -----------------------------------------------------------------------
 
 
@@ -166,15 +196,20 @@ def test_manifests_are_valid_for_kubernetes(
 ) -> None:
     if util.find_spec("kubernetes_validate") is None:
         missing("kubernetes-validate")
-    files = []
+    files, count = [], 0
     for name, text in rendered_texts.items():
+        documents = [
+            document
+            for document in Rendered(name, text).documents
+            if document["apiVersion"] not in OPERATORS
+        ]
         files.append(tmp_path / f"{name}.yaml")
-        files[-1].write_text(text)
+        files[-1].write_text(yaml.safe_dump_all(documents))
+        count += len(documents)
     command = [sys.executable, "-m", "kubernetes_validate", "--strict", "-k", version]
     said = run(*command, *map(str, files))
     assert "ERROR" not in said
-    documents = sum(len(Rendered("", text).documents) for text in rendered_texts.values())
-    assert said.count("passed") == documents
+    assert said.count("passed") == count
 
 
 def test_the_dockerfile_has_no_findings() -> None:
@@ -218,10 +253,19 @@ def test_overlays_differ_from_the_base_where_they_say(tmp_path: Path) -> None:
     assert differing == {
         "insecure",
         "store",
-        "tls_certificate_file",
-        "tls_key_file",
         "tls_client_ca_file",
     }
+
+
+def secret_file(rendered: Rendered, file: Path | None) -> tuple[str, str]:
+    """The Secret that a file comes from, and its name there."""
+    assert file is not None
+    secret = rendered.mounts[str(file.parent)]["secret"]
+    # Read by the pod's group and by nobody else.
+    assert secret["defaultMode"] == 0o440
+    # A subPath would never be renewed.
+    assert all("subPath" not in mount for mount in rendered.container["volumeMounts"])
+    return secret["secretName"], file.name
 
 
 def test_mutual_tls_comes_from_a_secret(
@@ -230,14 +274,36 @@ def test_mutual_tls_comes_from_a_secret(
     settings = replicated.settings(tmp_path, monkeypatch)
     assert not settings.insecure
     files = (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
-    for file, name in zip(files, ("tls.crt", "tls.key", "ca.crt"), strict=True):
-        assert file is not None
-        assert file.name == name
-        volume = replicated.mounts[str(file.parent)]
-        assert volume["secret"]["secretName"] == "planner-tls"
-        # Read by the pod's group and by nobody else.
-        assert volume["secret"]["defaultMode"] == 0o440
-    assert all("subPath" not in mount for mount in replicated.container["volumeMounts"])
+    assert [secret_file(replicated, file) for file in files] == [
+        ("planner-tls", name) for name in ("tls.crt", "tls.key", "ca.crt")
+    ]
+
+
+def test_components_ask_who_calls(
+    own: Rendered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = own.settings(tmp_path, monkeypatch)
+    assert not settings.insecure
+    assert settings.store.startswith("sqlite:")
+    assert secret_file(own, settings.identities_file) == ("planner-identities", "identities.yaml")
+    assert secret_file(own, settings.tls_certificate_file) == ("planner-tls", "tls.crt")
+    assert secret_file(own, settings.tls_key_file) == ("planner-tls", "tls.key")
+    assert settings.tls_client_ca_file is None
+
+
+def test_tokens_are_not_for_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The component `identities` without `tls` is a server that says so and does not start."""
+    patch = yaml.safe_load((COMPONENTS / "identities" / "deployment.yaml").read_text())
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    with pytest.raises(InputError, match="there is no TLS"):
+        load_settings(PLACES[BASE] / "config.yaml")
+
+
+def test_an_own_registry_takes_the_place_of_the_one_shown(own: Rendered) -> None:
+    assert str(own.container["image"]).startswith("registry.example.org/infra/stageplan:")
+    assert {d["metadata"]["namespace"] for d in own.documents} == {"planner"}
 
 
 def test_a_service_named_planner_would_be_taken_for_settings(
@@ -256,8 +322,13 @@ def test_a_service_named_planner_would_be_taken_for_settings(
 def test_ports_agree(rendered: Rendered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = rendered.settings(tmp_path, monkeypatch)
     assert rendered.ports == {"grpc": settings.port, "metrics": settings.metrics_port}
-    template = rendered.one("Deployment")["spec"]["template"]["metadata"]
-    assert template["annotations"]["prometheus.io/port"] == str(settings.metrics_port)
+    annotations = rendered.template["metadata"].get("annotations", {})
+    if rendered.name == OWN:  # what reads both would count twice
+        (endpoint,) = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"]
+        assert endpoint["port"] in rendered.ports
+        assert annotations == {}
+    else:
+        assert annotations["prometheus.io/port"] == str(settings.metrics_port)
     for service in rendered.all("Service"):
         for port in service["spec"]["ports"]:
             assert rendered.ports[port["targetPort"]] == port["port"]
@@ -304,7 +375,8 @@ def test_selectors_match_the_pods(rendered: Rendered) -> None:
     selectors = [rendered.one("Deployment")["spec"]["selector"]["matchLabels"]]
     selectors += [service["spec"]["selector"] for service in rendered.all("Service")]
     selectors += [p["spec"]["podSelector"]["matchLabels"] for p in rendered.all("NetworkPolicy")]
-    selectors += [p["spec"]["selector"]["matchLabels"] for p in rendered.all("PodDisruptionBudget")]
+    for kind in ("PodDisruptionBudget", "PodMonitor"):
+        selectors += [p["spec"]["selector"]["matchLabels"] for p in rendered.all(kind)]
     spread = rendered.pod["topologySpreadConstraints"]
     selectors += [constraint["labelSelector"]["matchLabels"] for constraint in spread]
     for selector in selectors:
@@ -329,9 +401,26 @@ def test_pods_may_do_nothing_but_serve(rendered: Rendered) -> None:
     user = re.search(r"^USER (\d+):(\d+)$", (DEPLOY / "Dockerfile").read_text(), re.M)
     assert user is not None
     assert [int(number) for number in user.groups()] == [of_pod["runAsUser"], of_pod["runAsGroup"]]
-    written = image_variables()["NUMBA_CACHE_DIR"]
-    assert any("emptyDir" in v and written.startswith(f"{p}/") for p, v in rendered.mounts.items())
     assert set(rendered.one("NetworkPolicy")["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+
+
+def test_compiled_kernels_of_the_image_are_used(rendered: Rendered) -> None:
+    baked = image_variables()["NUMBA_CACHE_DIR"]
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert f"--chown=65532:65532 {baked} {baked}\n" in text
+    # What was compiled for one processor must be found on another.
+    assert text.count("NUMBA_CPU_NAME=generic") == 2
+    assert text.count(f"NUMBA_CACHE_DIR={baked}") == 2
+    (copying,) = rendered.pod["initContainers"]
+    assert copying["image"] == rendered.container["image"]
+    assert copying["securityContext"] == rendered.container["securityContext"]
+    (mount,) = copying["volumeMounts"]
+    assert copying["command"] == ["cp", "-r", f"{baked}/.", mount["mountPath"]]
+    assert rendered.mounts[baked]["name"] == mount["name"]
+    assert "emptyDir" in rendered.mounts[baked]
+    assert "emptyDir" in rendered.mounts["/tmp"]
+    assert "Answering().warm_up()" in text
+    assert inspect.isfunction(Answering.warm_up)
 
 
 def probes(rendered: Rendered) -> dict[str, Document]:
@@ -349,7 +438,7 @@ def test_probes_name_real_services(rendered: Rendered) -> None:
             continue
         python, script, *flags = probe["exec"]["command"]
         assert python == "python"
-        assert rendered.content(script) == (OVERLAYS["replicated"] / "health_probe.py").read_text()
+        assert rendered.content(script) == (COMPONENTS / "tls" / "health_probe.py").read_text()
         services[name] = flags[0].partition("=")[2] if flags else ""
     assert services == {"startup": "", "readiness": server.PLANNER, "liveness": ""}
     assert (
@@ -358,10 +447,11 @@ def test_probes_name_real_services(rendered: Rendered) -> None:
     )
 
 
-def test_plain_pods_are_probed_by_the_kubelet_and_those_with_mutual_tls_by_themselves(
-    rendered: Rendered,
+def test_plain_pods_are_probed_by_the_kubelet_and_those_with_tls_by_themselves(
+    rendered: Rendered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = "exec" if rendered.name == "replicated" else "grpc"
+    settings = rendered.settings(tmp_path, monkeypatch)
+    kind = "grpc" if settings.tls_certificate_file is None else "exec"
     assert all(kind in probe for probe in probes(rendered).values())
 
 

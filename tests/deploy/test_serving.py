@@ -18,6 +18,7 @@ from server_process import ServerProcess, running_server
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 REPLICATED = DEPLOY / "kustomize" / "overlays" / "replicated"
+PROBE = DEPLOY / "kustomize" / "components" / "tls" / "health_probe.py"
 PLANNER = "planner.v1.PlannerService"
 
 
@@ -29,11 +30,11 @@ class Secured:
 
     @property
     def address(self) -> str:
-        return self.server.address.replace("127.0.0.1", "localhost")
+        return str(self.server.address).replace("127.0.0.1", "localhost")
 
     def probes(self, *each: list[str]) -> list[tuple[int, str]]:
         """Exit status and standard error of the probe with each of these flags, all at once."""
-        command = [sys.executable, str(REPLICATED / "health_probe.py"), "--tls", str(self.tls)]
+        command = [sys.executable, str(PROBE), "--tls", str(self.tls)]
         command += ["--address", self.address]
         running = [
             subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)

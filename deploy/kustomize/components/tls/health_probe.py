@@ -29,7 +29,9 @@ def main() -> int:
     name = given.service.encode()
     request = b"\x0a" + bytes([len(name)]) + name if name else b""
     with grpc.secure_channel(given.address, credentials, options) as channel:
-        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes
+        )
         try:
             answer = check(request, timeout=given.timeout_s)
         except grpc.RpcError as error:
