@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from planner.cost.pricing import Pricer
 from planner.cost.stage_table import ChainProblem
@@ -22,6 +25,26 @@ class Priced:
     layout: Layout
     blocks: BlockTable
     states: StateTable
+
+    @cached_property
+    def sums(self) -> dict[str, list[int]]:
+        """Prefix sums over blocks of what stages add up, by name."""
+        problem, blocks, states = self.problem, self.blocks, self.states
+        tensor = problem.tensor_parallel
+        values = {
+            "reduction": problem.reduction,
+            "tensor_parallel": tensor if len(tensor) else np.zeros_like(problem.reduction),
+            "parameter_bytes": states.parameter_bytes,
+            "gradient_bytes": states.gradient_bytes,
+            "optimizer_bytes": states.optimizer_bytes,
+            "logits_bytes": blocks.logits_bytes,
+        }
+        return {name: [0, *np.cumsum(each).tolist()] for name, each in values.items()}
+
+    def total(self, name: str, intervals: Sequence[tuple[int, int]]) -> int:
+        """What one of :attr:`sums` comes to over some intervals of blocks."""
+        sums = self.sums[name]
+        return sum(sums[end] - sums[start] for start, end in intervals)
 
 
 def pieces(problem: ChainProblem, rank: int, cuts: Sequence[int]) -> list[tuple[int, int]]:

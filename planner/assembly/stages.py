@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from planner.assembly.priced import Priced, pieces
+from planner.cost.layers import weakest
 from planner.plans import Stage, Verdict
 from planner.schedule_rules import RULES
 from planner.schedules.step import StepEvaluation
@@ -42,7 +40,7 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
     memory = _memory_terms(priced, rank, evaluation)
     total = sum(memory.values())
     blocks = [block for start, end in intervals for block in range(start, end)]
-    origin = max((priced.blocks.origins[block] for block in blocks), key=list(Origin).index)
+    origin = weakest(*{priced.blocks.origins[block] for block in blocks})
     upper = total + int(
         UPPER_SHARE[origin]
         * sum(memory[term] for term in ("activations", "logits", "workspace", "buffers"))
@@ -54,11 +52,9 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
     # A micro-batch passes one of a two-way rank's two stages: what it costs there on average.
     passes = 2 if RULES[problem.schedule].two_way else 1
     exposed = evaluation.exposed_reduction[rank]
-    reduction = sum(int(problem.reduction[start:end].sum()) for start, end in intervals)
+    reduction = priced.total("reduction", intervals)
     reduction += problem.reduction_latency if reduction else 0
-    tensor = 0
-    if len(problem.tensor_parallel):
-        tensor = sum(int(problem.tensor_parallel[start:end].sum()) for start, end in intervals)
+    tensor = priced.total("tensor_parallel", intervals)
     recomputed = choice.layers
     if choice.mode in (Recompute.FULL, Recompute.LAYERS):
         recomputed = sum(
@@ -125,20 +121,20 @@ def _memory_terms(priced: Priced, rank: int, evaluation: StepEvaluation) -> dict
         counts = (evaluation.in_flight[rank],)
         terms["activations"] += choice.memory_bytes - sum(terms.values())
 
-    def total(values: NDArray[np.int64]) -> int:
-        return sum(int(values[start:end].sum()) for start, end in intervals)
-
-    parameters, gradients = total(states.parameter_bytes), total(states.gradient_bytes)
-    optimizer = total(states.optimizer_bytes)
-    homes = [block for start, end in intervals for block in range(start, end)]
+    parameters, gradients, optimizer = (
+        priced.total(name, intervals)
+        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
+    )
+    copies = parameters
+    homes = [range(start, end) for start, end in intervals]
     for pair, once in zip(states.tied, states.tied_states, strict=True):
-        if pair.first in homes and pair.second in homes:
+        if all(any(block in home for home in homes) for block in (pair.first, pair.second)):
             parameters -= once.parameters
             gradients -= once.gradients
             optimizer -= once.optimizer
     logits = sum(
-        count * int(priced.blocks.logits_bytes[start:end].sum())
-        for count, (start, end) in zip(counts, intervals, strict=True)
+        count * priced.total("logits_bytes", [interval])
+        for count, interval in zip(counts, intervals, strict=True)
     )
     found = {
         "parameters": parameters,
@@ -151,7 +147,6 @@ def _memory_terms(priced: Priced, rank: int, evaluation: StepEvaluation) -> dict
     }
     # Copies of the weights that asynchronous schedules keep: in the table they are part of what
     # a micro-batch in flight holds (PipeDream) or of the states (2BW).
-    copies = total(states.parameter_bytes)
     if priced.layout.schedule is Schedule.PIPEDREAM:
         found["weight_versions"] = (counts[0] - 1) * copies
         found["activations"] -= counts[0] * copies
