@@ -12,7 +12,7 @@ from planner.curves import ScalingCurve
 from planner.graph import contract
 from planner.messages.curves import allocations_of, curve_message, point_message
 from planner.messages.fields import RequestError, at_field
-from planner.messages.inputs import training_options
+from planner.messages.inputs import content_hash, training_options
 from planner.messages.plans import LIMITS
 from planner.schedule_rules import RULES
 from planner.service.sources import Sources
@@ -60,7 +60,11 @@ class CurveAnswering:
         )
         response.curve.CopyFrom(curve_message(curve))
         _note_end(curve, response.termination, work)
-        work.plans += _sketches(curve, asked["model"], asked["cluster"])
+        source = request.question.model
+        sent = source.content_hash
+        if source.WhichOneof("source") in ("text", "profile"):
+            sent = content_hash(source)
+        work.plans += _sketches(curve, asked["model"], asked["cluster"], sent)
         return work.finish(response)
 
     def _arguments(self, question: pb.CurveQuestion, work: Work) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def _note_end(curve: ScalingCurve, termination: common_pb2.Termination, work: Wo
 
 
 def _sketches(
-    curve: ScalingCurve, model: Model, cluster: Cluster | dict[str, Cluster]
+    curve: ScalingCurve, model: Model, cluster: Cluster | dict[str, Cluster], sent: str
 ) -> list[tuple[str, bytes, dict[str, Any]]]:
     """The points' plans as layout and layers, which is all that pricing them again needs."""
     blocks = contract(model).blocks
@@ -154,6 +158,8 @@ def _sketches(
             "training": json.dumps(training),
             "planner_version": curve.planner_version,
         }
+        if sent:
+            inputs["model_content_hash"] = sent
         sketch = {
             "model": model.name,
             "layout": layout.model_dump(mode="json"),

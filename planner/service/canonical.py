@@ -16,6 +16,7 @@ from planner.messages.inputs import content_hash
 from planner.service import errors
 from planner.service.settings import ServiceSettings
 from planner.v1 import inputs_pb2, plan_pb2
+from planner.v1 import planner_service_pb2 as pb
 
 __all__ = ["Needs", "check_limits", "needs_of", "parse", "request_hash"]
 
@@ -108,6 +109,14 @@ def check_limits(request: Message, settings: ServiceSettings) -> None:
             count = source.text.text.count('"name":')
         if count > settings.max_layers:
             raise errors.limit_exceeded("max_layers", settings.max_layers, count, "model")
+    for question in _messages(request, pb.CurveQuestion):
+        count = len(question.allocations)
+        if question.HasField("size_range"):
+            sizes = question.size_range
+            if sizes.step > 0:
+                count += max(0, sizes.max_gpus - sizes.min_gpus) // sizes.step + 1
+        if count > settings.max_sizes:
+            raise errors.limit_exceeded("max_sizes", settings.max_sizes, count, "question")
     limits = getattr(request, "limits", None)
     if limits is not None:
         if limits.work_node_count > settings.max_work_nodes:

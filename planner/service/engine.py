@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -45,6 +46,7 @@ _SOLVER_STOPS_BEFORE_S = 0.4
 """The solver is asked to stop so much before the answer has to leave, or a fifth of the time."""
 _KEPT_MODEL_BYTES = 64 << 20
 _POLL_S = 0.05
+_MODEL_OF_SKETCH = re.compile(rb'"model_content_hash": "([0-9a-f]{64})"')
 
 _HASHED_AS = {"StreamPlan": "SolvePlan", "CreatePlan": "SolvePlan"}
 """Methods whose questions have the same answers."""
@@ -274,6 +276,12 @@ class Engine:
             if record is None:
                 raise errors.not_found("plan", plan_id)
             job.plans[plan_id] = record.content
+            named = _MODEL_OF_SKETCH.search(record.content)
+            if named is not None:
+                # Plans of curves name the model that was sent; where it is gone they say so.
+                with suppress(errors.ServiceError):
+                    content_hash = named.group(1).decode()
+                    job.models[content_hash] = await self.model_bytes(content_hash)
 
     async def model_bytes(self, content_hash: str) -> bytes:
         """A model that was sent before.

@@ -171,12 +171,30 @@ class Front:
         record = await self._engine.store.get_plan(request.plan_id, caller=None)
         if record is None:
             raise errors.not_found("plan", request.plan_id)
+        plan = await asyncio.to_thread(_plan_of_record, record)
+        if plan.stages and not plan.HasField("step_time_ms"):
+            plan = await self._priced(plan, request.plan_id, context)
         return pb.GetPlanResponse(
             plan_id=record.plan_id,
-            plan=await asyncio.to_thread(_plan_of_record, record),
+            plan=plan,
             create_time=_timestamp(record.created_at),
             expire_time=_timestamp(record.expires_at),
         ).SerializeToString()
+
+    async def _priced(self, sketch: plan_pb2.Plan, plan_id: str, context: Context) -> plan_pb2.Plan:
+        """A curve's plan, kept as layout and layers, with its figures; the sketch itself where
+        its model is not at hand any more."""
+        question = pb.EvaluatePlanRequest(plan=plan_pb2.PlanSource(plan_id=plan_id))
+        try:
+            asked = await self._engine.ask(
+                "EvaluatePlan", question, current_caller.get(), context.time_remaining(),
+                counted=False,
+            )  # fmt: skip
+        except errors.ServiceError as error:
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            return sketch
+        return pb.EvaluatePlanResponse.FromString(asked.response).plan
 
     async def list_plans(self, data: bytes, context: Context) -> bytes:
         """The caller's plans, newest first."""

@@ -127,6 +127,9 @@ class Sources:
         if request.HasField("model"):
             with at_field("model"):
                 found["model"] = self.model(request.model, sent)[0]
+        elif plan.inputs.get("model_content_hash") in sent:
+            source = inputs_pb2.ModelSource(content_hash=plan.inputs["model_content_hash"])
+            found["model"] = self.model(source, sent)[0]
         else:
             name = plan.inputs.get("model") or plan.model
             if not name:
