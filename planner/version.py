@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import metadata
 
 __all__ = ["planner_version"]
 
 
+@cache
 def planner_version() -> str:
     """Version of the distribution ``stageplan``."""
     try:

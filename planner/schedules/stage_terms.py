@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
 from planner.deadlines import poll
+from planner.schedules import path_kernels
 from planner.schedules.cut_windows import cut_windows
 from planner.schedules.order_bounds import span_bound
 from planner.schedules.prices import UNREACHABLE, prices_of
@@ -167,6 +168,8 @@ class StageTerms:
         """Least sum of cost and edges over stages 0..i-1 that end at each position of cut i."""
         reach = np.full(self.position.shape, UNREACHABLE, np.int64)
         reach[0] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        if self._compiled(path_kernels.shortest_before, cost, edge, reach):
+            return reach
         masked = np.where(self.possible, cost, UNREACHABLE)
         for i in range(self.stages):
             arrive = (masked[i] + reach[i][:, None]).min(0) + edge[i + 1]
@@ -180,6 +183,8 @@ class StageTerms:
         """
         reach = np.full(self.position.shape, UNREACHABLE, np.int64)
         reach[-1] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        if self._compiled(path_kernels.shortest_after, cost, edge, reach):
+            return reach
         masked = np.where(self.possible, cost, UNREACHABLE)
         for i in range(self.stages - 1, -1, -1):
             leave = (masked[i] + reach[i + 1][None, :]).min(1) + edge[i]
@@ -190,10 +195,19 @@ class StageTerms:
         """Least largest cell over stages i..P-1 that start at each position of cut i."""
         reach = np.full(self.position.shape, UNREACHABLE, np.int64)
         reach[-1] = np.where(np.arange(reach.shape[1]) == 0, 0, UNREACHABLE)
+        poll()
+        if self._compiled(path_kernels.largest_after, cell, self.edge_forward, reach):
+            return reach
         for i in range(self.stages - 1, -1, -1):
             reach[i] = np.maximum(cell[i], reach[i + 1][None, :]).min(1)
-        poll()
         return reach
+
+    def _compiled(self, path: Callable[..., None], cost: I64, edge: I64, reach: I64) -> bool:
+        """Fill ``reach`` by a compiled loop, where there is one."""
+        if not path_kernels.pays():
+            return False
+        path_kernels.compiled_path(path)(cost, self.possible, edge, reach, UNREACHABLE)
+        return True
 
     def least_largest(self, cell: I64) -> int | None:
         """Least over all cuts of the largest cell; None where no cut is possible."""

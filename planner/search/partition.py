@@ -13,10 +13,10 @@ from planner.cost.stage_table import ChainProblem
 from planner.deadlines import NEVER, OutOfTimeError, in_force, late, poll, within
 from planner.plans import Certificate, Layout, Plan, Status, Termination
 from planner.schedule_rules import RULES
-from planner.schedules.cut_batch import batch_of, takes_batches
+from planner.schedules.cut_batch import batch_of, evaluate_fitting, takes_batches
 from planner.schedules.general_bounds import grouped_least_bottleneck
 from planner.schedules.prices import UNREACHABLE
-from planner.schedules.step import StepEvaluation, evaluate_cuts
+from planner.schedules.step import StepEvaluation
 from planner.search.run import SearchLimits
 from planner.solvers.chain import balanced_bottleneck, solve_bottleneck
 from planner.solvers.step_time import solve_step_time
@@ -144,7 +144,7 @@ def _evaluated(
     for cuts in candidates:
         with suppress(OutOfTimeError), within(in_force() if evaluated else NEVER):
             poll()
-            found = evaluate_cuts(problem, cuts)
+            found = evaluate_fitting(problem, cuts)
             if found is not None:
                 evaluated.append(found)
     return evaluated
@@ -183,7 +183,7 @@ def _settled(problem: ChainProblem, best: StepEvaluation, objective: Objective) 
         first = int(np.lexsort([*keys, found.peak_bytes, -found.lightest, lead[1], lead[0]])[0])
         moved = None
         if found.value[first] < UNREACHABLE:
-            moved = evaluate_cuts(problem, found.cuts[first].tolist())
+            moved = evaluate_fitting(problem, found.cuts[first].tolist())
         if moved is None or _rank(moved, objective) >= _rank(best, objective):
             return best
         best = moved

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from step_instances import step_problem
 
-from planner.schedules import recompute_kernel, recurrence_kernel, simulate
+from planner.schedules import path_kernels, recompute_kernel, recurrence_kernel, simulate
 from planner.schedules.prices import prices_of
+from planner.schedules.stage_terms import StageTerms
 from planner.specs import Recompute, Schedule, Sends
 
 pytest.importorskip("numba")
@@ -68,3 +69,29 @@ def test_what_stages_recompute(monkeypatch):
             assert (one[inside] == other[inside]).all(), seed
             assert (one[inside] == third[inside]).all(), seed
     assert {Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL} <= modes
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_paths_through_the_windows(monkeypatch, compiled):
+    looked = 0
+    for seed in range(200):
+        monkeypatch.setattr(path_kernels, "pays", lambda: False)
+        terms = StageTerms(step_problem(seed))
+        if terms.empty:
+            continue
+        looked += 1
+        both = terms.edge_forward + terms.edge_backward
+
+        def found(terms=terms, both=both):
+            yield terms.shortest_before(terms.forward, terms.edge_forward)
+            yield terms.shortest_after(terms.forward + terms.backward, both)
+            yield terms.largest_after(terms.primary)
+
+        plain = list(found())
+        monkeypatch.setattr(path_kernels, "pays", lambda: True)
+        if not compiled:
+            monkeypatch.setattr(path_kernels, "compiled_path", lambda path: path)
+        for one, other in zip(plain, found(), strict=True):
+            assert (one == other).all(), seed
+        monkeypatch.undo()
+    assert looked > 100
