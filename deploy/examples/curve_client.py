@@ -1,11 +1,12 @@
-"""Ask a planner how fast a job would train on each size, and print one size's scheduler arguments.
+"""Ask a planner how fast a job would train on each size, and where one size should be placed.
 
     python curve_client.py localhost:50051 llama3-8b dgx-h100:4 --global-batch 512 --sizes 8 16 32
     sbatch $(python curve_client.py planner:50051 llama3-8b dgx-h100:4 --global-batch 512 \
         --sizes 8 16 32 --print slurm --size 16) train.sh
 
-Points are written to standard error as they are found; what was asked for with --print goes to
-standard output. Exit status: 0 done, 2 bad input, 3 the job does not fit, 4 no time, 1 otherwise.
+A table, and the placement in the words of three schedulers; with --print only one of them, or the
+curve as JSON. Points are written to standard error as they are found. Exit status: 0 done, 2 bad
+input, 3 the job does not fit, 4 no time, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from planner.client import PlannerClient, RemoteDeadlineError, ServerBusyError
 from planner.errors import InputError, PlannerError
 
 if TYPE_CHECKING:
-    from planner.curves import CurvePoint, ScalingCurve
+    from planner.curves import CurvePoint, Placement, ScalingCurve
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,6 +73,8 @@ def show(point: CurvePoint) -> None:
 def report(curve: ScalingCurve, what: str, size: int | None) -> int:
     """Print what was asked for; exit status."""
     points = {point.num_gpus: point for point in curve.points if point.samples_per_s is not None}
+    if what == "table":
+        print_table(curve)
     if not points:
         return complain("no size holds the job", 3)
     if what == "curve":
@@ -84,11 +87,39 @@ def report(curve: ScalingCurve, what: str, size: int | None) -> int:
     placement = points[size].placement
     if placement is None:
         return complain("the server names no placement", 1)
-    if what == "slurm":
-        print(shlex.join(placement.slurm))
+    said = words(placement)
+    if what == "table":
+        print(f"\nplacement of {size} GPUs")
+        for scheduler, text in said.items():
+            print(f"  {scheduler:8} {text}")
     else:
-        print(json.dumps(placement.kueue if what == "kueue" else placement.volcano))
+        print(said[what])
     return 0
+
+
+def print_table(curve: ScalingCurve) -> None:
+    """All sizes, also those that do not work, and why."""
+    print(f"{'GPUs':>6} {'samples/s':>11} {'per GPU':>9} {'gap':>7}  layout")
+    for point in curve.points:
+        size = f"{point.num_gpus:6}"
+        if point.samples_per_s is None or point.layout is None:
+            print(f"{size} {'-':>11} {'-':>9} {'-':>7}  {point.status}: {point.message}")
+            continue
+        each = point.samples_per_s / point.num_gpus
+        gap = "-" if point.gap is None else f"{point.gap:.1%}"
+        best = "  recommended" if point.num_gpus in curve.recommended_sizes else ""
+        print(
+            f"{size} {point.samples_per_s:11.2f} {each:9.3f} {gap:>7}  {point.layout.short()}{best}"
+        )
+
+
+def words(placement: Placement) -> dict[str, str]:
+    """By scheduler: arguments of sbatch, annotations, fields of networkTopology."""
+    return {
+        "slurm": shlex.join(placement.slurm),
+        "kueue": json.dumps(placement.kueue),
+        "volcano": json.dumps(placement.volcano),
+    }
 
 
 def complain(what: object, status: int) -> int:
@@ -109,7 +140,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seq-len", type=int)
     found.add_argument("--sizes", type=int, nargs="+", required=True, help="GPUs")
     found.add_argument("--timeout-s", type=float, default=60.0)
-    found.add_argument("--print", choices=["curve", "slurm", "kueue", "volcano"], default="curve")
+    kinds = ["table", "curve", "slurm", "kueue", "volcano"]
+    found.add_argument("--print", choices=kinds, default="table")
     found.add_argument("--size", type=int, help="GPUs; otherwise the largest one recommended")
     found.add_argument("--ca", type=Path)
     found.add_argument("--certificate", type=Path)

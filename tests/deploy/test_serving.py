@@ -112,12 +112,17 @@ CURVE = ["llama3-8b", "dgx-h100:4", "--global-batch", "64", "--seq-len", "4096"]
 def test_a_curve(secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
     client = example("curve_client")
     given = [secured.address, *CURVE, *secured.flags(), "--sizes", "8", "16"]
-    assert client.main(given) == 0
+    assert client.main([*given, "--print", "curve"]) == 0
     written = capsys.readouterr()
     speeds = {int(size): speed for size, speed in json.loads(written.out).items()}
     assert list(speeds) == [8, 16]
     assert speeds[8] < speeds[16]
     assert written.err.count("samples/s") == 2
+
+    assert client.main(given) == 0
+    table, _, placed = capsys.readouterr().out.partition("\n\n")
+    assert [line.split()[0] for line in table.splitlines()] == ["GPUs", "8", "16"]
+    assert [line.split()[0] for line in placed.splitlines()[1:]] == ["slurm", "kueue", "volcano"]
 
     assert client.main([*given, "--print", "slurm", "--size", "16"]) == 0
     slurm = capsys.readouterr().out.split()
