@@ -8,6 +8,7 @@ their data-parallel group, and rows over all blocks are made only for layouts th
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,7 +20,6 @@ from planner import placement
 from planner.cost import compute, memory, network
 from planner.cost.pricing import Pricer
 from planner.cost.tables import MOST_BYTES
-from planner.plans import Layout
 from planner.specs import Cluster, Recompute, Tier
 
 __all__ = ["BlockKinds", "CurvePrices", "StateKinds"]
@@ -46,7 +46,9 @@ class BlockKinds:
     shared_parameters: tuple[int, ...]
     """Of each tied pair."""
     cut_bytes: I64
-    """(2, C): distinct (forward, backward) bytes of the cuts between blocks."""
+    """(2, C): kinds of (forward, backward) bytes of the cuts between blocks."""
+    cut_of: I64
+    """(N-1,): which of them each cut has."""
     buffer_bytes: int
     total_forward: int
     total_backward: int
@@ -69,6 +71,7 @@ class StateKinds(NamedTuple):
     gather_ms: float
     static_total: int
     update_total: int
+    update_largest: int
     first_reduction: int
     """Of the first block."""
 
@@ -92,7 +95,10 @@ class CurvePrices:
         self._edges: dict[tuple[int, int], tuple[I64, set[Tier]]] = {}
         self._states: dict[tuple[object, ...], StateKinds] = {}
         self._state_rows: dict[tuple[object, ...], I64] = {}
-        self._tiers: dict[tuple[object, ...], tuple[Tier, ...]] = {}
+        self._tiers: dict[tuple[int, ...], tuple[I64, tuple[tuple[Tier, int], ...]]] = {}
+        self._least_edges: dict[tuple[int, int, Tier], int] = {}
+        self._state_keys: dict[tuple[int, ...], tuple[object, ...]] = {}
+        self._tails: dict[tuple[int, ...], int] = {}
         modes = self.training.recompute
         self.has = tuple(
             mode in modes for mode in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
@@ -129,6 +135,12 @@ class CurvePrices:
         return next(iter(self._kinds), self._asked)
 
     _asked: tuple[int, int] = (1, 1)
+
+    @cached_property
+    def _before_cuts(self) -> tuple[I64, I64]:
+        """Kinds of blocks that stand before a cut, and which of them does before each (N-1,)."""
+        kinds, of = np.unique(self.kind_of[:-1], return_inverse=True)
+        return kinds, of.reshape(-1)
 
     @cached_property
     def tied_blocks(self) -> tuple[tuple[int, int, int, int], ...]:
@@ -188,7 +200,9 @@ class CurvePrices:
                 ],
                 np.int64,
             ).T
-            cuts = {(p.output_bytes, p.gradient_bytes) for p in prices[:-1]}
+            sent = np.array([(p.output_bytes, p.gradient_bytes) for p in some], np.int64)
+            before, cut_of = self._before_cuts
+            cut_bytes = sent[before].T
             buffers = max(p.buffer_bytes for p in some)
             forward, backward = quanta[:, 0], quanta[:, 1] + quanta[:, 2]
             selective, full = quanta[:, 3], np.where(able, quanta[:, 4], 0)
@@ -208,13 +222,8 @@ class CurvePrices:
                     table.trainable_parameters,
                 ]
             )
-            cuts = set(
-                zip(
-                    table.cut_forward_bytes[1:-1].tolist(),
-                    table.cut_backward_bytes[1:-1].tolist(),
-                    strict=True,
-                )
-            )
+            cut_bytes = np.stack([table.cut_forward_bytes, table.cut_backward_bytes])[:, 1:-1]
+            cut_of = np.arange(self.count - 1)
             buffers = table.buffer_bytes
         none, with_selective, with_full = self.has
         least = backward
@@ -240,7 +249,8 @@ class CurvePrices:
             parameters=sizes[5],
             trainable=sizes[6],
             shared_parameters=shared,
-            cut_bytes=np.array(sorted(cuts), np.int64).reshape(-1, 2).T,
+            cut_bytes=cut_bytes,
+            cut_of=cut_of,
             buffer_bytes=buffers,
             total_forward=int(forward @ counts),
             total_backward=int(backward @ counts),
@@ -280,13 +290,25 @@ class CurvePrices:
 
     # --- cuts ---------------------------------------------------------------------------------
 
+    def _transfers(self, tp: int, microbatch_size: int, tier: Tier) -> I64:
+        """(2, C): one-way costs of the distinct cuts, forward and backward."""
+        transfer = self.pricer.transfer
+        sizes = self.kinds(tp, microbatch_size).cut_bytes
+        return np.array(
+            [[transfer(size, tier) for size in row] for row in sizes.tolist()], np.int64
+        )
+
     def least_edge(self, tp: int, microbatch_size: int, tier: Tier) -> int:
         """The cheapest cut between any two blocks, both ways."""
-        transfer = self.pricer.transfer
-        pairs = self.kinds(tp, microbatch_size).cut_bytes.T.tolist()
-        return min((transfer(f, tier) + transfer(b, tier) for f, b in pairs), default=0)
+        key = (tp, microbatch_size, tier)
+        found = self._least_edges.get(key)
+        if found is None:
+            costs = self._transfers(*key)
+            found = int(costs.sum(axis=0).min()) if costs.size else 0
+            self._least_edges[key] = found
+        return found
 
-    def edge_rows(self, tp: int, microbatch_size: int, tiers: set[Tier]) -> I64:
+    def edge_rows(self, tp: int, microbatch_size: int, tiers: frozenset[Tier]) -> I64:
         """One-way costs by (direction, tier, cut position); only the rows of ``tiers`` count."""
         key = (tp, microbatch_size)
         known = self._edges.get(key)
@@ -295,18 +317,21 @@ class CurvePrices:
             known = self._edges[key] = (empty, set())
         rows, filled = known
         for tier in tiers - filled:
-            forward, backward = self.pricer.edge_rows(tp, microbatch_size, (tier,))
-            rows[0, _TIERS.index(tier)], rows[1, _TIERS.index(tier)] = forward[0], backward[0]
+            costs = self._transfers(tp, microbatch_size, tier)
+            rows[:, _TIERS.index(tier), 1:-1] = costs[:, self.kinds(*key).cut_of]
             filled.add(tier)
         return rows
 
-    def boundaries(self, cluster: Cluster, dp: int, tp: int, pp: int) -> tuple[Tier, ...]:
-        """Link tier of the boundary after each stage, length pp - 1."""
+    def boundaries(
+        self, cluster: Cluster, dp: int, tp: int, pp: int
+    ) -> tuple[I64, tuple[tuple[Tier, int], ...]]:
+        """Index of the tier of the boundary after each stage (P-1), and how many are of each."""
         key = (cluster.nodes, cluster.gpus_per_node, dp * tp, pp)
         found = self._tiers.get(key)
         if found is None:
-            found = tuple(placement.boundary_tiers(cluster, dp, tp, pp))
-            self._tiers[key] = found
+            tiers = placement.boundary_tiers(cluster, dp, tp, pp)
+            rows = np.array([_TIERS.index(tier) for tier in tiers], np.int64)
+            found = self._tiers[key] = (rows, tuple(Counter(tiers).items()))
         return found
 
     # --- states -------------------------------------------------------------------------------
@@ -319,9 +344,12 @@ class CurvePrices:
             found = self._states[key] = self._build_states(cluster, tp, dp, microbatch_size)
         return found
 
-    @staticmethod
-    def _state_key(cluster: Cluster, tp: int, dp: int) -> tuple[object, ...]:
-        return (tp, dp, placement.data_group(cluster, dp, tp))
+    def _state_key(self, cluster: Cluster, tp: int, dp: int) -> tuple[object, ...]:
+        asked = (cluster.nodes, cluster.gpus_per_node, tp, dp)
+        found = self._state_keys.get(asked)
+        if found is None:
+            found = self._state_keys[asked] = (tp, dp, placement.data_group(cluster, dp, tp))
+        return found
 
     def _build_states(self, cluster: Cluster, tp: int, dp: int, microbatch_size: int) -> StateKinds:
         kinds, training, quantum = (
@@ -369,6 +397,7 @@ class CurvePrices:
             gather_ms=gather_ms,
             static_total=int(static @ counts),
             update_total=int(update @ counts),
+            update_largest=int(update.max()),
             first_reduction=int(reduction[self.kind_of[0]]),
         )
 
@@ -386,17 +415,20 @@ class CurvePrices:
             self._state_rows[key] = found
         return found
 
-    def fixed_tail(self, cluster: Cluster, layout: Layout) -> int:
+    def fixed_tail(self, cluster: Cluster, dp: int, tp: int, pp: int, microbatch_size: int) -> int:
         """Per-step overhead, and the all-reduce of tied weights (``Pricer.fixed_tail``)."""
-        dp, tp, pp = layout.dp, layout.tp, layout.pp
-        states = self.states(cluster, tp, dp, layout.microbatch_size)
-        total_ms = cluster.gpu.calibration.step_overhead_ms
-        total_ms += states.gather_ms
-        if pp > 1 and states.tied_gradients:
-            group = placement.tied_group(cluster, dp, tp, pp)
-            for size in states.tied_gradients:
-                total_ms += network.all_reduce_ms(size, group, cluster)
-        return self.pricer.quantum.quanta(total_ms)
+        key = (cluster.nodes, cluster.gpus_per_node, dp, tp, pp)
+        found = self._tails.get(key)
+        if found is None:
+            states = self.states(cluster, tp, dp, microbatch_size)
+            total_ms = cluster.gpu.calibration.step_overhead_ms
+            total_ms += states.gather_ms
+            if pp > 1 and states.tied_gradients:
+                group = placement.tied_group(cluster, dp, tp, pp)
+                for size in states.tied_gradients:
+                    total_ms += network.all_reduce_ms(size, group, cluster)
+            found = self._tails[key] = self.pricer.quantum.quanta(total_ms)
+        return found
 
     def fits_integers(
         self, tp: int, dp: int, microbatch_size: int, depth: int, cluster: Cluster

@@ -20,16 +20,17 @@ from planner.deadlines import late
 from planner.plans import Layout
 from planner.search.curve_space import CurveSpace, SpaceQuestion, bounded_space
 from planner.solvers import quick_kernels as kernels
-from planner.solvers.quick_terms import solve
-from planner.specs import Cluster, Recompute, Schedule, Sends, Tier
+from planner.solvers.quick_terms import improve, solve
+from planner.specs import Cluster, Recompute, Schedule, Sends
 
 __all__ = ["CurveCounts", "SizeResult", "solve_sizes"]
 
 I64 = NDArray[np.int64]
 
-_TIERS = list(Tier)
 _MODES = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
-_SEVERAL = 1 << 60
+_SEVERAL = kernels.UNREACHABLE
+_MOST_IMPROVED = 4
+"""Layouts of a size that are tried harder."""
 
 
 @dataclass
@@ -93,6 +94,18 @@ def solve_sizes(
     return results
 
 
+@dataclass(eq=False)
+class _Held:
+    """A layout that was looked at."""
+
+    which: int
+    arrays: tuple[I64, ...]
+    cuts: I64
+    value: int
+    bound: int
+    """No cut of it is below, as far as that matters."""
+
+
 class _SizeSearch:
     """Best first over the layouts of one size."""
 
@@ -105,6 +118,7 @@ class _SizeSearch:
         self.space = space
         self.index = index
         self.counts = counts
+        self._count = np.zeros(1, np.int64)
 
     def run(self, start: int, end: int) -> SizeResult:
         """Search the layouts ``start .. end-1`` of the space."""
@@ -117,14 +131,13 @@ class _SizeSearch:
         fit = np.flatnonzero(~space.short[start:end]) + start
         batch = (space.dp * space.microbatch_size * space.num_microbatches)[fit]
         order = fit[np.argsort(space.bound[fit] / batch, kind="stable")]
-        best, samples, bound = _SEVERAL, 1, _SEVERAL
-        found: tuple[int, tuple[I64, ...], I64] | None = None
         interrupted: str | None = None
+        held: _Held | None = None
+        attempts: list[_Held] = []
+        bound = _SEVERAL
         for which in order.tolist():
             least = int(space.bound[which])
-            # Of a range of batches, the time of a sample counts.
-            own = space.batch(which)
-            upper = min(_SEVERAL, -(-best * own // samples))
+            upper = self._upper(held, which)
             if least >= upper:
                 break
             interrupted = late()
@@ -136,30 +149,59 @@ class _SizeSearch:
             if not kernels.fits(c, w, s, tied, p):
                 continue
             cuts = np.zeros(p[kernels.STAGES] + 1, np.int64)
-            count = np.zeros(1, np.int64)
-            value, proved = solve(*arrays, least, upper, cuts, count)
+            value, proved = solve(*arrays, least, upper, cuts, self._count)
             self.counts.layouts_solved += 1
-            self.counts.simulations += int(count[0])
-            bound = min(bound, int(proved))
+            tried = _Held(which, arrays, cuts, int(value), int(proved))
+            attempts.append(tried)
             if value < upper:
-                best, samples, found = int(value), own, (which, arrays, cuts)
-        if found is None:
-            return SizeResult(None, interrupted=interrupted)
-        return self._result(*found, best, min(bound, best), interrupted)
+                held = tried
+        if not interrupted:
+            held, interrupted = self._improved(held, attempts)
+        self.counts.simulations += int(self._count[0])
+        if held is None or held.value >= _SEVERAL:
+            open_left = any(tried.bound < _SEVERAL for tried in attempts)
+            return SizeResult(
+                None, interrupted=interrupted or ("work_limit" if open_left else None)
+            )
+        bound = min([bound, held.value, *(tried.bound for tried in attempts)])
+        return self._result(held, bound, interrupted)
 
-    def _result(
-        self,
-        which: int,
-        arrays: tuple[I64, ...],
-        cuts: I64,
-        value: int,
-        bound: int,
-        interrupted: str | None,
-    ) -> SizeResult:
-        c, w, s, _, _, tied, p = arrays
+    def _upper(self, held: _Held | None, which: int) -> int:
+        """What a layout has to undercut; of a range of batches, the time of a sample counts."""
+        if held is None:
+            return _SEVERAL
+        own, other = self.space.batch(which), self.space.batch(held.which)
+        return held.value if own == other else -(-held.value * own // other)
+
+    def _improved(
+        self, held: _Held | None, attempts: list[_Held]
+    ) -> tuple[_Held | None, str | None]:
+        """Try harder on layouts that may still beat what is held, the smallest bounds first."""
+        tries = 0
+        for tried in sorted(attempts, key=lambda t: (t.bound / self.space.batch(t.which), t.which)):
+            upper = self._upper(held, tried.which) if held is not tried else _SEVERAL
+            if tried.bound >= min(upper, tried.value):
+                continue
+            interrupted = late()
+            if interrupted:
+                return held, interrupted
+            if tries == _MOST_IMPROVED:
+                break
+            tries += 1
+            value, proved = improve(
+                *tried.arrays, tried.bound, upper, tried.value, tried.cuts, self._count
+            )
+            tried.value, tried.bound = int(value), int(proved)
+            if held is None or value < upper:
+                held = tried
+        return held, None
+
+    def _result(self, held: _Held, bound: int, interrupted: str | None) -> SizeResult:
+        which, cuts, value = held.which, held.cuts, held.value
+        c, w, s, _, _, tied, p = held.arrays
         modes, memory, loads, _ = kernels.describe(c, w, s, tied, p, cuts).tolist()
         layout = self.space.layout(which)
-        buffers = self._buffers(layout)
+        buffers = self._buffers(layout.tp, layout.pp, layout.microbatch_size)
         return SizeResult(
             layout=layout,
             cuts=tuple(cuts.tolist()),
@@ -171,34 +213,30 @@ class _SizeSearch:
             loads=tuple(loads),
         )
 
-    def _buffers(self, layout: Layout) -> int:
-        kinds = self.prices.kinds(layout.tp, layout.microbatch_size)
-        return kinds.buffer_bytes if layout.pp > 1 else 0
+    def _buffers(self, tp: int, pp: int, microbatch_size: int) -> int:
+        return self.prices.kinds(tp, microbatch_size).buffer_bytes if pp > 1 else 0
 
     def _arrays(self, which: int) -> tuple[I64, ...]:
         """The problem of one layout, as the kernels take it."""
-        prices, cluster = self.prices, self.cluster
-        layout = self.space.layout(which)
-        tp, dp, pp, mbs = layout.tp, layout.dp, layout.pp, layout.microbatch_size
+        prices, cluster, space = self.prices, self.cluster, self.space
+        tp, dp, pp = int(space.tp[which]), int(space.dp[which]), int(space.pp[which])
+        mbs = int(space.microbatch_size[which])
+        schedule = space.schedules[int(space.schedule[which])]
         c, w = prices.block_rows(tp, mbs)
         s = prices.state_rows(cluster, tp, dp, mbs)
         states = prices.states(cluster, tp, dp, mbs)
-        tiers = prices.boundaries(cluster, dp, tp, pp)
-        used = set(tiers)
-        e = prices.edge_rows(tp, mbs, used)
-        rows = np.array([_TIERS.index(tier) for tier in tiers], np.int64)
+        rows, tiers = prices.boundaries(cluster, dp, tp, pp)
+        e = prices.edge_rows(tp, mbs, frozenset(tier for tier, _ in tiers))
         p = np.zeros(kernels.SCALARS, np.int64)
         p[kernels.STAGES] = pp
-        p[kernels.MICROBATCHES] = layout.num_microbatches
-        p[kernels.GPIPE] = layout.schedule is Schedule.GPIPE
-        p[kernels.ROOM] = cluster.budget_bytes - self._buffers(layout)
+        p[kernels.MICROBATCHES] = space.num_microbatches[which]
+        p[kernels.GPIPE] = schedule is Schedule.GPIPE
+        p[kernels.ROOM] = cluster.budget_bytes - self._buffers(tp, pp, mbs)
         p[kernels.LATENCY] = states.latency
         p[kernels.OVERLAP] = self.training.overlap_gradient_reduction
-        p[kernels.FIXED] = prices.fixed_tail(cluster, layout)
+        p[kernels.FIXED] = prices.fixed_tail(cluster, dp, tp, pp, mbs)
         p[kernels.BLOCKING] = self.training.sends is Sends.BLOCKING
         p[kernels.HAS_NONE : kernels.HAS_FULL + 1] = prices.has
-        p[kernels.LEAST_OPTIMIZER] = max(-(-states.update_total // pp), int(states.update.max()))
-        if pp > 1:
-            cheapest = {tier: prices.least_edge(tp, mbs, tier) for tier in used}
-            p[kernels.EDGES] = sum(cheapest[tier] for tier in tiers)
+        p[kernels.LEAST_OPTIMIZER] = max(-(-states.update_total // pp), states.update_largest)
+        p[kernels.EDGES] = sum(prices.least_edge(tp, mbs, tier) * n for tier, n in tiers)
         return c, w, s, e, rows, states.tied, p

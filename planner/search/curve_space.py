@@ -254,7 +254,8 @@ def _bounds(
     if not len(size):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     pairs, of_pair = np.unique(tp * _FAR_KEY + mbs, return_inverse=True)
-    kinds = [tables[divmod(key, _FAR_KEY)] for key in pairs.tolist()]
+    names = [divmod(key, _FAR_KEY) for key in pairs.tolist()]
+    kinds = [tables[name] for name in names]
     forward = _spread([k.total_forward for k in kinds], of_pair)
     least = _spread([k.total_least for k in kinds], of_pair)
     largest = _spread([k.largest for k in kinds], of_pair)
@@ -270,13 +271,13 @@ def _bounds(
     static = _spread([s.static_total for s in states], of_state)
     once = _spread([int(s.tied[:, 2].sum()) for s in states], of_state)
     update = _spread([s.update_total for s in states], of_state)
-    update_largest = _spread([int(s.update.max()) for s in states], of_state)
+    update_largest = _spread([s.update_largest for s in states], of_state)
     reduced = _spread(
         [s.latency + s.first_reduction if s.first_reduction else 0 for s in states], of_state
     )
     overhead = prices.pricer.quantum.quanta(question.clusters[0].gpu.calibration.step_overhead_ms)
     tail = reduced + np.maximum(-(-update // pp), update_largest) + overhead
-    edges = _edges(question, kinds, of_pair, size, dp * tp, pp)
+    edges = _edges(question, names, of_pair, size, dp * tp, pp)
     bound = np.zeros(len(size), np.int64)
     for index, schedule in enumerate(training.schedules):
         some = which == index
@@ -322,7 +323,7 @@ def _states(
 
 def _edges(
     question: SpaceQuestion,
-    kinds: Sequence[BlockKinds],
+    pairs: Sequence[tuple[int, int]],
     of_pair: I64,
     size: I64,
     stage_gpus: I64,
@@ -333,17 +334,9 @@ def _edges(
     Stages that fill whole domains cross them at every boundary; of k stages in a domain, all
     boundaries but k - 1 in k do. Where they line up otherwise only the domain's wires are sure.
     """
-    transfer = question.prices.pricer.transfer
 
     def cheapest(tier: Tier) -> I64:
-        return _spread(
-            [
-                min((transfer(f, tier) + transfer(b, tier) for f, b in k.cut_bytes.T.tolist()),
-                    default=0)
-                for k in kinds
-            ],
-            of_pair,
-        )  # fmt: skip
+        return _spread([question.prices.least_edge(*pair, tier) for pair in pairs], of_pair)
 
     domain = np.array([c.nvlink_domain for c in question.clusters], np.int64)[size]
     inside = np.minimum(domain // np.maximum(stage_gpus, 1), pp)

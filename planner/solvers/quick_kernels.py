@@ -13,8 +13,11 @@ the row of each border, ``tied`` (first, second, bytes), ``p`` scalars.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ import numpy as np
 __all__ = [
     "BLOCKING", "EDGES", "FIXED", "GPIPE", "HAS_FULL", "HAS_NONE", "HAS_SELECTIVE", "LATENCY",
     "LEAST_OPTIMIZER", "MICROBATCHES", "OVERLAP", "ROOM", "SCALARS", "STAGES", "UNREACHABLE",
-    "UPDATE", "choice", "compiled", "describe", "evaluate", "exposed", "fits", "windows",
+    "UPDATE", "choice", "compiled", "describe", "evaluate", "exposed", "fits", "minimax", "windows",
 ]  # fmt: skip
 
 UNREACHABLE = 1 << 60
@@ -40,12 +43,24 @@ SCALARS = 13
 """Length of ``p``."""
 
 
+@cache
+def _stamp() -> str:
+    """Hash of the source of all quick kernels.
+
+    Compiled code is kept by the stamp of a function's own file, and has what it calls inside.
+    """
+    here = Path(__file__)
+    sources = b"".join(path.read_bytes() for path in sorted(here.parent.glob("quick_*.py")))
+    return hashlib.sha256(sources).hexdigest()[:8]
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile without the interpreter lock, the code kept on disk where that is possible."""
     if find_spec("numba") is None:
         return function
     from numba import njit
 
+    function.__qualname__ = f"{function.__name__}_{_stamp()}"
     try:
         result: Callable[..., Any] = njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no writable place for the file cache
@@ -324,3 +339,24 @@ def windows(c, w, s, tied, p, ceiling, low, high):  # type: ignore[no-untyped-de
             return False
         low[i] = at
     return within(c, w, s, tied, p, 0, 0, low[1], room)
+
+
+@compiled
+def minimax(low, high, offset, cells, other, cap_other, cap):  # type: ignore[no-untyped-def]
+    """Least over cuts of the largest cell, where ``other`` stays at most ``cap_other``."""
+    stages = len(low) - 1
+    after = np.zeros(high[stages] - low[stages] + 1, np.int64)
+    for i in range(stages - 1, -1, -1):
+        width, across = high[i] - low[i] + 1, high[i + 1] - low[i + 1] + 1
+        here = np.full(width, UNREACHABLE, np.int64)
+        for x in range(width):
+            base = offset[i] + x * across
+            least = UNREACHABLE
+            for y in range(across):
+                if other[base + y] <= cap_other:
+                    value = cells[base + y]
+                    if value <= cap:
+                        least = min(least, max(value, after[y]))
+            here[x] = least
+        after = here
+    return after[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from planner.solvers.quick_improve import raised, try_others, walk
 from planner.solvers.quick_kernels import (
     BLOCKING,
     FIXED,
@@ -23,15 +24,18 @@ from planner.solvers.quick_kernels import (
     compiled,
     evaluate,
     exposed,
+    minimax,
     windows,
 )
 
-__all__ = ["MOST_CELLS", "solve"]
+__all__ = ["MOST_CELLS", "improve", "solve"]
 
 FORWARD, BACKWARD, LEAST = 0, 1, 7
 MOST_CELLS = 120_000
 """Stages of all cuts that are priced at once; wider windows leave the layout open."""
 _STAIRS = 12
+_WALKS = 4
+_TRIES = 3
 
 
 @compiled
@@ -59,28 +63,9 @@ def span(m_all, later, earlier, f, b, before, after):  # type: ignore[no-untyped
 
 
 @compiled
-def minimax(low, high, offset, cells, other, cap_other, cap):  # type: ignore[no-untyped-def]
-    """Least over cuts of the largest cell, where ``other`` stays at most ``cap_other``."""
-    stages = len(low) - 1
-    after = np.zeros(high[stages] - low[stages] + 1, np.int64)
-    for i in range(stages - 1, -1, -1):
-        width, across = high[i] - low[i] + 1, high[i + 1] - low[i + 1] + 1
-        here = np.full(width, UNREACHABLE, np.int64)
-        for x in range(width):
-            base = offset[i] + x * across
-            least = UNREACHABLE
-            for y in range(across):
-                if other[base + y] <= cap_other:
-                    value = cells[base + y]
-                    if value <= cap:
-                        least = min(least, max(value, after[y]))
-            here[x] = least
-        after = here
-    return after[0]
-
-
-@compiled
-def balanced(low, high, offset, load, first, first_cap, second, second_cap, cuts):  # type: ignore[no-untyped-def]
+def balanced(  # type: ignore[no-untyped-def]
+    low, high, offset, f, b, first, first_cap, second, second_cap, cuts
+):
     """Cuts with cells at most the caps and the least sum of squared loads."""
     stages = len(low) - 1
     width = 1
@@ -96,7 +81,7 @@ def balanced(low, high, offset, load, first, first_cap, second, second_cap, cuts
             base = offset[i] + x * across
             for y in range(across):
                 if first[base + y] <= first_cap and second[base + y] <= second_cap:
-                    value = float(load[base + y]) ** 2 + after[y]
+                    value = float(f[base + y] + b[base + y]) ** 2 + after[y]
                     if value < here[x]:
                         here[x] = value
                         step[i, x] = y
@@ -180,14 +165,11 @@ def shortest(e, tiers, p, low, high, offset, f, b, possible):  # type: ignore[no
 
 
 @compiled
-def terms(c, w, s, e, tiers, tied, p, low, high, offset, load, cells):  # type: ignore[no-untyped-def]
-    """Fill ``load`` and the four rows of ``cells``: primary, secondary, and GPipe's other pair."""
+def terms(  # type: ignore[no-untyped-def]
+    c, s, p, low, high, offset, f, b, possible, before, ahead, after, cells
+):
+    """Fill the four rows of ``cells``: primary, secondary, and GPipe's other pair."""
     stages, m_all, fixed = p[STAGES], p[MICROBATCHES], p[FIXED]
-    size = offset[stages]
-    f, b = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    possible = np.zeros(size, np.bool_)
-    fill(c, w, s, e, tiers, tied, p, low, high, offset, f, b, possible)
-    before, ahead, after = shortest(e, tiers, p, low, high, offset, f, b, possible)
     first = UNREACHABLE
     for end in range(low[1], high[1] + 1):
         if possible[end - low[1]]:
@@ -210,7 +192,6 @@ def terms(c, w, s, e, tiers, tied, p, low, high, offset, load, cells):  # type: 
             for end in range(low[i + 1], high[i + 1] + 1):
                 at = base + end
                 post = after[i + 1, end - low[i + 1]]
-                load[at] = f[at] + b[at]
                 if not possible[at] or pre >= UNREACHABLE or post >= UNREACHABLE:
                     cells[0, at] = cells[1, at] = cells[2, at] = cells[3, at] = UNREACHABLE
                     continue
@@ -233,75 +214,132 @@ def terms(c, w, s, e, tiers, tied, p, low, high, offset, load, cells):  # type: 
 
 @compiled
 def staircase(  # type: ignore[no-untyped-def]
-    c, w, s, e, tiers, tied, p, low, high, offset, load, primary, secondary, best, cuts, counts
+    c,
+    w,
+    s,
+    e,
+    tiers,
+    tied,
+    p,
+    low,
+    high,
+    offset,
+    f,
+    b,
+    primary,
+    secondary,
+    upper,
+    own,
+    cuts,
+    counts,
 ):
-    """(bound over the cuts inside, best value known); better cuts than ``best`` go to ``cuts``.
+    """(bound over the cuts inside, value of the best cut known); the cut goes to ``cuts``.
 
     The bound is UNREACHABLE where no cut is inside.
     """
     floor = minimax(low, high, offset, secondary, primary, UNREACHABLE - 1, UNREACHABLE - 1)
     if floor >= UNREACHABLE:
-        return UNREACHABLE, best
+        return UNREACHABLE, own
     bound, cap = UNREACHABLE, UNREACHABLE - 1
     trial = np.zeros(len(cuts), np.int64)
     for _ in range(_STAIRS):
         least = minimax(low, high, offset, primary, secondary, cap, UNREACHABLE - 1)
         if least >= UNREACHABLE or least + floor >= bound:
-            return bound, best
-        if least + floor >= best:
-            return min(bound, best), best
+            return bound, own
+        if least + floor >= min(own, upper):
+            return min(bound, own, upper), own
         beside = minimax(low, high, offset, secondary, primary, least, cap)
-        balanced(low, high, offset, load, primary, least, secondary, beside, trial)
+        balanced(low, high, offset, f, b, primary, least, secondary, beside, trial)
         bound = min(bound, least + beside)
         counts[0] += 1
         value = evaluate(c, w, s, e, tiers, tied, p, trial)
-        if value < best:
-            best = value
+        if value < own:
+            own = value
             cuts[:] = trial
         if beside <= floor:
-            return bound, best
+            return bound, own
         cap = beside - 1
     least = minimax(low, high, offset, primary, secondary, cap, UNREACHABLE - 1)
     if least < UNREACHABLE:
         bound = min(bound, least + floor)
-    return bound, best
+    return bound, own
 
 
 @compiled
-def below(c, w, s, e, tiers, tied, p, ceiling, best, cuts, counts):  # type: ignore[no-untyped-def]
-    """(bound, best value): no cut is below the bound, which is at most ceiling + 1.
+def both_stairs(  # type: ignore[no-untyped-def]
+    c, w, s, e, tiers, tied, p, low, high, offset, f, b, cells, upper, own, cuts, counts
+):
+    """``staircase`` over the pairs of cells that the schedule has: the larger bound."""
+    bound, own = staircase(
+        c, w, s, e, tiers, tied, p, low, high, offset, f, b, cells[0], cells[1], upper, own, cuts,
+        counts,
+    )  # fmt: skip
+    if p[GPIPE] and s[UPDATE, -1]:
+        other, own = staircase(
+            c, w, s, e, tiers, tied, p, low, high, offset, f, b, cells[2], cells[3], upper, own,
+            cuts, counts,
+        )  # fmt: skip
+        bound = max(bound, other)
+    return bound, own
 
-    The bound is -1 where the windows are too wide to be priced.
+
+@compiled
+def below(  # type: ignore[no-untyped-def]
+    c, w, s, e, tiers, tied, p, ceiling, upper, own, cuts, counts, deep
+):
+    """(bound, value of the best cut known): no cut is below the bound, at most ceiling + 1.
+
+    The bound is -1 where the windows are too wide to be priced. ``deep`` also walks prefixes and
+    tries neighbours of the best cut.
     """
     stages = p[STAGES]
     low, high = np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64)
     if not windows(c, w, s, tied, p, ceiling, low, high):
-        return ceiling + 1, best
+        return ceiling + 1, own
     offset = np.zeros(stages + 1, np.int64)
     for i in range(stages):
         cell = (high[i] - low[i] + 1) * (high[i + 1] - low[i + 1] + 1)
         offset[i + 1] = offset[i] + cell
     size = offset[stages]
     if size > MOST_CELLS:
-        return -1, best
-    load = np.zeros(size, np.int64)
+        return -1, own
+    f, b = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    possible = np.zeros(size, np.bool_)
     cells = np.zeros((4, size), np.int64)
-    terms(c, w, s, e, tiers, tied, p, low, high, offset, load, cells)
-    bound, best = staircase(
-        c, w, s, e, tiers, tied, p, low, high, offset, load, cells[0], cells[1], best, cuts, counts
+    fill(c, w, s, e, tiers, tied, p, low, high, offset, f, b, possible)
+    before, ahead, after = shortest(e, tiers, p, low, high, offset, f, b, possible)
+    terms(c, s, p, low, high, offset, f, b, possible, before, ahead, after, cells)
+    if deep and not p[GPIPE]:
+        for _ in range(_WALKS):
+            left = walk(
+                c, s, e, tiers, p, low, high, offset, f, b, possible, before, after, cells,
+                ceiling + 1,
+            )  # fmt: skip
+            if left < 0:
+                return ceiling + 1, own
+            if left == 0:
+                break
+            before, ahead, after = shortest(e, tiers, p, low, high, offset, f, b, possible)
+            terms(c, s, p, low, high, offset, f, b, possible, before, ahead, after, cells)
+    bound, own = both_stairs(
+        c, w, s, e, tiers, tied, p, low, high, offset, f, b, cells, upper, own, cuts, counts
     )
-    if p[GPIPE] and s[UPDATE, -1]:
-        other, best = staircase(
-            c, w, s, e, tiers, tied, p, low, high, offset, load, cells[2], cells[3], best, cuts,
-            counts,
-        )  # fmt: skip
-        bound = max(bound, other)
-    return min(bound, ceiling + 1), best
+    bound = min(bound, ceiling + 1)
+    if deep and bound < min(own, upper):
+        own = try_others(
+            c, w, s, e, tiers, tied, p, low, high, offset, cells, upper, own, cuts, counts
+        )
+        if not p[GPIPE]:
+            bound = raised(
+                c, s, e, tiers, p, low, high, offset, f, b, possible, before, after, cells, bound,
+                min(own, upper),
+            )  # fmt: skip
+    return bound, own
 
 
 @compiled
 def solve(c, w, s, e, tiers, tied, p, least, upper, cuts, counts):  # type: ignore[no-untyped-def]
-    """(value, bound) of a layout whose cuts fit; ``cuts`` holds the cut where value < upper.
+    """(value, bound) of a layout whose cuts fit; ``cuts`` is its best cut known.
 
     Parameters
     ----------
@@ -311,26 +349,47 @@ def solve(c, w, s, e, tiers, tied, p, least, upper, cuts, counts):  # type: igno
         Values from here on do not matter; the bound is at most this.
     counts
         Simulations are added to its first entry.
+
+    Returns
+    -------
+    The value is UNREACHABLE where no cut was met; it may exceed ``upper``.
     """
-    best, bound = upper, min(least, upper)
+    own, bound = UNREACHABLE, min(least, upper)
     share, width = 256, 1
-    while bound < best:
+    while bound < min(own, upper):
         # The least ceiling under which the windows hold a cut; then the best cut itself.
-        ceiling = best - 1
+        ceiling = min(own, upper) - 1
         if share:
             ceiling = min(ceiling, least + least * width // share + 1)
-        found, value = below(c, w, s, e, tiers, tied, p, ceiling, best, cuts, counts)
+        before = own
+        found, own = below(c, w, s, e, tiers, tied, p, ceiling, upper, own, cuts, counts, False)
         if found < 0:
-            return best, bound
-        improved = value < best
-        best = value
-        bound = max(bound, min(found, best))
-        if improved:
+            return own, bound
+        bound = max(bound, min(found, own, upper))
+        if own < min(before, upper):
             share = 0
-        elif share and ceiling < best - 1:
+        elif share and ceiling < min(before, upper) - 1:
             width *= 4
             if width > 1024:
                 share = 0
         else:
-            return best, bound
-    return best, bound
+            break
+    return own, bound
+
+
+@compiled
+def improve(  # type: ignore[no-untyped-def]
+    c, w, s, e, tiers, tied, p, bound, upper, own, cuts, counts
+):
+    """(value, bound) of a layout that ``solve`` left open, after trying harder."""
+    for _ in range(_TRIES):
+        limit = min(own, upper)
+        if bound >= limit:
+            break
+        found, own = below(c, w, s, e, tiers, tied, p, limit - 1, upper, own, cuts, counts, True)
+        if found < 0:
+            break
+        bound = max(bound, min(found, own, upper))
+        if min(own, upper) >= limit:
+            break
+    return own, bound

@@ -36,6 +36,7 @@ from planner.version import planner_version
 
 __all__ = ["scaling_curve"]
 
+_UNUSABLE = (PointStatus.INFEASIBLE_DIVISIBILITY, PointStatus.INFEASIBLE_BATCH)
 _PINS = ("dp", "pp", "tp", "vpp", "microbatch_size")
 
 
@@ -201,28 +202,48 @@ class _Curve:
             of_shape[allocation.nodes, allocation.gpus_per_node].append(allocation)
         clusters = [allocation_cluster(whole, of_shape[shape][0]) for shape in shapes]
         found: dict[int, tuple[SizeResult, int]] = {}
+        told = 0
         last: CurvePoint | None = None
 
         def on_size(index: int, result: SizeResult, batch: int) -> None:
+            """Tell of all sizes up to the first that is not known yet: smaller ones come first."""
+            nonlocal told, last
             found[index] = (result, batch)
+            while told in found:
+                point = self._tell(
+                    solver, wires, of_shape[shapes[told]], clusters[told], *found[told], last
+                )
+                last = point if point.samples_per_s is not None else last
+                told += 1
 
         solver.solve(clusters, on_size)
+        # Last, so that no point waits for it.
         for index, shape in enumerate(shapes):
-            result, batch = found[index]
-            for allocation in of_shape[shape]:
-                point = self._point(solver, wires, allocation, clusters[index], result, batch)
-                if point.samples_per_s is not None:
-                    point = _with_marginal(point, last)
-                self.points[allocation] = point
-                if self.on_point is not None:
-                    self.on_point(point)
+            point = self.points[of_shape[shape][0]]
+            if point.status in _UNUSABLE:
+                self._look_for_fewer(
+                    solver, wires, point.allocation, clusters[index], found[index][1]
+                )
+
+    def _tell(
+        self,
+        solver: TypeSolver,
+        wires: str,
+        allocations: Sequence[Allocation],
+        cluster: Cluster,
+        result: SizeResult,
+        batch: int,
+        last: CurvePoint | None,
+    ) -> CurvePoint:
+        """Make the points of equal allocations, and tell the caller."""
+        for allocation in allocations:
+            point = self._point(solver, wires, allocation, cluster, result, batch)
             if point.samples_per_s is not None:
-                last = point
-            elif point.status in (
-                PointStatus.INFEASIBLE_DIVISIBILITY,
-                PointStatus.INFEASIBLE_BATCH,
-            ):
-                self._look_for_fewer(solver, wires, of_shape[shape][0], clusters[index], batch)
+                point = _with_marginal(point, last)
+            self.points[allocation] = point
+            if self.on_point is not None:
+                self.on_point(point)
+        return point
 
     def _look_for_fewer(
         self, solver: TypeSolver, wires: str, allocation: Allocation, cluster: Cluster, batch: int
