@@ -142,15 +142,19 @@ class Pool:
     async def start(self) -> None:
         """Start all workers, and return when the first two can take a question.
 
+        The first one starts alone: after an installation it compiles what the others then find
+        on disk.
+
         Raises
         ------
         PlannerError
-            None of them could.
+            The first one could not start.
         """
-        first = [self._grow() for _ in range(self._target)]
-        await asyncio.gather(*first[: min(2, len(first))])
+        await self._grow()
         if self.versions is None:
             raise PlannerError("no worker process could be started; what they printed says why")
+        others = [self._grow() for _ in range(self._target - 1)]
+        await asyncio.gather(*others[:1])
 
     # --- one question -------------------------------------------------------------------------
 
