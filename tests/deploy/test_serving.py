@@ -13,10 +13,14 @@ from types import ModuleType
 import grpc
 import pytest
 import trustme
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from server_process import ServerProcess, running_server
 
+from planner.service.identity import new_token
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+BASE = DEPLOY / "kustomize" / "base"
 REPLICATED = DEPLOY / "kustomize" / "overlays" / "replicated"
 PROBE = DEPLOY / "kustomize" / "components" / "tls" / "health_probe.py"
 PLANNER = "planner.v1.PlannerService"
@@ -48,15 +52,20 @@ class Secured:
         return [word for flag, name in names.items() for word in (flag, str(self.tls / name))]
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    tls = tmp_path_factory.mktemp("tls")
+def issue(tls: Path) -> None:
+    """The keys of the Secret planner-tls."""
     authority = trustme.CA()
     issued = authority.issue_cert("planner", "localhost", common_name="planner")
     authority.cert_pem.write_to_path(str(tls / "ca.crt"))
     issued.private_key_pem.write_to_path(str(tls / "tls.key"))
     for pem in issued.cert_chain_pems:
         pem.write_to_path(str(tls / "tls.crt"), append=True)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    tls = tmp_path_factory.mktemp("tls")
+    issue(tls)
     flags = ["--config", str(REPLICATED / "config.yaml"), "--host", "127.0.0.1"]
     flags += ["--slots", "1", "--spare-workers", "0", "--metrics-port", "0"]
     for setting, name in (("certificate", "tls.crt"), ("key", "tls.key"), ("client-ca", "ca.crt")):
@@ -166,6 +175,34 @@ def test_a_round_of_a_scheduler(
     assert sum(division.values()) <= 32
     assert min(division.values()) >= 8
     assert "wrong: no curve, invalid" in written.err
+
+
+def test_components_tls_and_identities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One pod with a file of tokens: its probe needs none, its callers do."""
+    issue(tmp_path)
+    token, digest = new_token()
+    (tmp_path / "token").write_text(token)
+    entry = {"name": "scheduler", "role": "plan", "token_sha256": digest}
+    (tmp_path / "identities.yaml").write_text(yaml.safe_dump({"identities": [entry]}))
+    patches = ("components/tls/deployment.yaml", "components/identities/deployment.yaml")
+    variables = {}
+    for patch in patches:
+        read = yaml.safe_load((DEPLOY / "kustomize" / patch).read_text())
+        (container,) = read["spec"]["template"]["spec"]["containers"]
+        variables |= {each["name"]: each["value"] for each in container["env"]}
+    for name, value in variables.items():
+        if value.startswith("/"):
+            variables[name] = str(tmp_path / Path(value).name)
+    flags = ["--config", str(BASE / "config.yaml"), "--host", "127.0.0.1"]
+    flags += ["--slots", "1", "--spare-workers", "0", "--metrics-port", "0"]
+    client = example("curve_client")
+    with running_server(*flags, environment=variables) as server:
+        pod = Secured(server, tmp_path)
+        assert pod.probes(["--service", PLANNER]) == [(0, "")]
+        given = [pod.address, *CURVE, "--sizes", "8", "--ca", str(tmp_path / "ca.crt")]
+        assert client.main([*given, "--token-file", str(tmp_path / "token")]) == 0
+        assert client.main(given) == 1
+    assert "token" in capsys.readouterr().err
 
 
 def test_gpus_are_divided_by_what_they_gain() -> None:
