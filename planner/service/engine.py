@@ -29,7 +29,6 @@ from planner.service.store import (
     PlanStore,
     RequestOutcome,
     StoreError,
-    StoreFullError,
 )
 from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
@@ -144,7 +143,8 @@ class Engine:
             return Asked(hit.response, cached=True)
         if not request_id:
             return await self._solve(method, request, key, caller, now, remaining_s, on_progress)
-        async with self._once(method, request_id, key, caller, now, remaining_s) as slot:
+        identity = self.identity(method, request)
+        async with self._once(method, request_id, identity, caller, now, remaining_s) as slot:
             if slot.known is None:
                 if hit is not None:
                     asked = Asked(hit.response, cached=True)
@@ -161,6 +161,11 @@ class Engine:
         versions = self.pool.versions
         version = f"{versions.planner_version}+{versions.catalog_revision}" if versions else ""
         return request_hash(_HASHED_AS.get(method, method), request, version)
+
+    @staticmethod
+    def identity(method: str, request: Message) -> str:
+        """What makes a request the same request under its id, also after an upgrade."""
+        return request_hash(_HASHED_AS.get(method, method), request, "")
 
     def _from_cache(self, key: str, request: Any) -> CachedAnswer | None:
         hit = self.cache.get(key)
@@ -329,7 +334,7 @@ class Engine:
         self,
         method: str,
         request_id: str,
-        key: str,
+        identity: str,
         caller: Caller,
         now: float,
         remaining_s: float | None,
@@ -347,7 +352,7 @@ class Engine:
         while True:
             begun = await self.store.begin_request(
                 **names,
-                request_hash=key,
+                request_hash=identity,
                 owner=owner,
                 lease_s=max(1.0, answer_by - now) + self.settings.lease_s,
                 ttl_s=ttl_s,
@@ -369,12 +374,14 @@ class Engine:
             if slot.made is None:
                 await asyncio.shield(self.store.abandon_request(**names, owner=owner))
             else:
-                with suppress(StoreFullError):  # answers are deterministic: it may be made again
+                try:
                     await asyncio.shield(
                         self.store.finish_request(
                             **names, owner=owner, response_bytes=slot.made, ttl_s=ttl_s
                         )
                     )
+                except StoreError as error:  # the answer is none the worse for it
+                    log.warning("the answer to a request id is not kept: %s", error)
 
 
 @dataclass

@@ -100,7 +100,7 @@ class Operations:
             caller=caller.name,
             method="CreatePlan",
             request_bytes=request.SerializeToString(),
-            request_hash=engine.key("CreatePlan", request),
+            request_hash=engine.identity("CreatePlan", request),
             ttl_s=self._settings.operation_ttl_s,
             request_id=request.request_id or None,
             owner=engine.replica,

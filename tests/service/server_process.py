@@ -19,7 +19,7 @@ import grpc
 from planner.v1 import planner_service_pb2_grpc
 
 _START_S = 240.0
-"""After an installation the first worker compiles for half a minute, or longer on a busy machine."""
+"""After an installation the first worker compiles for half a minute, longer on busy machines."""
 
 
 class ServerProcess:
