@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,28 @@ def test_the_request_on_the_page_is_a_curve(page: str) -> None:
     request = json_format.Parse(text, planner_service_pb2.ComputeScalingCurveRequest())
     (key,) = request.question.clusters
     assert {allocation.gpu_type for allocation in request.question.allocations} == {key}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_job_is_submitted_with_or_without_an_answer(
+    page: str, answers: bool, tmp_path: Path
+) -> None:
+    """The wrapper for Slurm, with stand-ins for the planner's client and for sbatch."""
+    (script,) = re.findall(r"```bash\n(#!/usr/bin/env bash\n# sbatch-planned.*?)```", page, re.S)
+    client = "echo --nodes=2 --gpus-per-node=8" if answers else "exit 3"
+    for name, text in {"python": client, "sbatch": 'printf "<%s>" "$@"', "wrapper": script}.items():
+        file = tmp_path / name
+        file.write_text(text if name == "wrapper" else f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+    done = subprocess.run(
+        [tmp_path / "wrapper", "llama3-8b", "dgx-h100:4", "512", "8 16", "train.sh", "--time=60"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    placed = "<--nodes=2><--gpus-per-node=8>" if answers else ""
+    assert done.stdout == f"{placed}<--time=60><train.sh>"
 
 
 def test_settings_and_flags_are_written_as_the_server_reads_them(page: str) -> None:
