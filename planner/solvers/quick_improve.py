@@ -26,6 +26,8 @@ __all__ = ["raised", "try_others", "walk"]
 FORWARD, BACKWARD = 0, 1
 _OPERATIONS = 400_000
 """Operations that one try may simulate."""
+_FEWEST = 24
+"""Cuts simulated in any case."""
 _CLIMBS = 8
 _THRESHOLDS = 7
 _SLOPES = np.arange(-4, 17, 2) / 40
@@ -166,6 +168,20 @@ def promising(low, high, offset, cells, cuts, limit):  # type: ignore[no-untyped
 
 
 @compiled
+def run_fits(low, high, offset, cells, cuts, first, last, by, limit):  # type: ignore[no-untyped-def]
+    """Whether the stages that change where a run of cuts moves may be part of a better cut."""
+    for i in range(first - 1, last + 1):
+        start = cuts[i] + (by if first <= i else 0)
+        end = cuts[i + 1] + (by if i < last else 0)
+        if start < low[i] or start > high[i] or end < low[i + 1] or end > high[i + 1]:
+            return False
+        at = offset[i] + (start - low[i]) * (high[i + 1] - low[i + 1] + 1) + end - low[i + 1]
+        if cells[0, at] >= limit:
+            return False
+    return True
+
+
+@compiled
 def at_shares(c, slope, shift, cuts):  # type: ignore[no-untyped-def]
     """Cuts nearest to shares that fall or rise evenly along the ranks."""
     count, stages = c.shape[1] - 1, len(cuts) - 1
@@ -195,7 +211,7 @@ def try_others(  # type: ignore[no-untyped-def]
     """Simulate ramps and neighbours of the best cut that may beat what is known; the best value."""
     stages, count = p[STAGES], c.shape[1] - 1
     each = stages * (min(p[MICROBATCHES], 4 * stages) + stages)
-    left = max(2 * stages, _OPERATIONS // each)
+    left = max(_FEWEST, _OPERATIONS // each)
     trial = np.zeros(stages + 1, np.int64)
     typical = float(c[FORWARD, count] + c[BACKWARD, count]) / count
     for k in range(len(_SLOPES) * len(_SHIFTS)):
@@ -222,10 +238,13 @@ def try_others(  # type: ignore[no-untyped-def]
                         continue
                     if by > 0 and center[j] + 1 >= center[j + 1]:
                         continue
+                    limit = min(own, upper)
+                    if not run_fits(low, high, offset, cells, center, i, j, by, limit):
+                        continue
                     trial[:] = center
                     for k in range(i, j + 1):
                         trial[k] += by
-                    if not promising(low, high, offset, cells, trial, min(own, upper)):
+                    if not promising(low, high, offset, cells, trial, limit):
                         continue
                     left -= 1
                     counts[0] += 1
