@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from planner.schedules.simulate import RECURRENT
 from planner.search.space import LayoutSpace
 from planner.specs import Recompute, Schedule, Tier
 
-__all__ = ["SpaceBounds", "bound_layouts", "no_bounds", "refine_bound"]
+__all__ = ["SpaceBounds", "bound_layouts", "least_makespans", "no_bounds", "refine_bound"]
 
 I64 = NDArray[np.int64]
 
@@ -60,19 +61,64 @@ def no_bounds(space: LayoutSpace) -> SpaceBounds:
     return SpaceBounds(zeros, zeros, zeros, zeros, shares, zeros, zeros, shares, zeros)
 
 
+class _Work(NamedTuple):
+    """Per layout, shape (K,): times and bytes that follow from its (tp, micro-batch) alone."""
+
+    forward: I64
+    backward: I64
+    largest: I64
+    """Of some stage's or rank's time, at least."""
+    shares: NDArray[np.float64]
+    kept: I64
+    """Bytes that all blocks keep of a micro-batch at least."""
+    transient: I64
+    buffers: I64
+
+
 def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
     """Bounds of every layout of a space."""
     size = len(space)
-    forward, backward, largest, kept, transient, buffers = np.zeros((6, size), np.int64)
-    shares, estimate = np.ones(size), np.zeros(size)
-    kinds = ("recurrent", "several", "two_way", "updated")
-    recurrent, several, two_way, updated = (_which(space, kind) for kind in kinds)
+    recurrent, updated = _which(space, "recurrent"), _which(space, "updated")
     pp, budget = space.pp, pricer.cluster.budget_bytes
+    work = _work_of(pricer, space)
+    static, reduced, stepped, fixed = _states_and_tails(pricer, space)
+    depth = np.where(space.schedule == _index(space, Schedule.GPIPE), space.num_microbatches, 1)
+    room = pp * (budget - np.where(pp > 1, work.buffers, 0) - work.transient)
+    crowded = np.zeros(size, np.bool_)
+    if not recurrent.all():
+        crowded = static + _usual_depth(space, np.arange(size)) * work.kept > room
+    short = np.maximum(0, static + depth * work.kept - room)
+    # Rank 0 ends last where backwards are whole; elsewhere another rank's W may.
+    tail = np.where(recurrent, reduced, 0) + np.where(updated, 0, stepped) + fixed
+    edges = _edge_roundtrips(pricer, space)
+    estimate = np.zeros(size)
+    for index, schedule in enumerate(space.schedules):
+        members = np.flatnonzero(space.schedule == index)
+        for chunks in np.unique(space.vpp[members]).tolist():
+            some = members[space.vpp[members] == chunks]
+            bubble = bubble_estimate(schedule, pp[some], space.num_microbatches[some], chunks)
+            estimate[some] = (space.num_microbatches[some] + bubble) * work.largest[some]
+    estimate = np.where(crowded, 1e30, 1.0) * (estimate + tail)
+    step = _makespans(space, work, edges) + tail
+    return SpaceBounds(
+        step, work.largest, work.forward, work.backward, work.shares, edges, tail, estimate, short
+    )
+
+
+def least_makespans(pricer: Pricer, space: LayoutSpace) -> I64:
+    """What no step of each layout undercuts, transfers and all that follows left out."""
+    return _makespans(space, _work_of(pricer, space), np.zeros(len(space), np.int64))
+
+
+def _work_of(pricer: Pricer, space: LayoutSpace) -> _Work:
+    forward, backward, largest, kept, transient, buffers = np.zeros((6, len(space)), np.int64)
+    shares = np.ones(len(space))
+    several, two_way = _which(space, "several"), _which(space, "two_way")
     for (tp, microbatch_size), members in _groups(space.tp, space.microbatch_size):
         poll()
         table = pricer.block_table(tp, microbatch_size)
         forward[members], backward[members] = table.total_ms_quanta
-        stages = pp[members]
+        stages = space.pp[members]
         shares[members] = _forward_share(table)
         largest[members] = _largest_stage_by_count(table, stages)
         if several[members].any():
@@ -82,38 +128,24 @@ def bound_layouts(pricer: Pricer, space: LayoutSpace) -> SpaceBounds:
         kept[members] = _least_kept(table, pricer).sum()
         transient[members] = np.minimum(table.transient_bytes, table.transient_full_bytes).min()
         buffers[members] = table.buffer_bytes
-    static, reduced, stepped, fixed = _states_and_tails(pricer, space)
-    depth = np.where(space.schedule == _index(space, Schedule.GPIPE), space.num_microbatches, 1)
-    room = pp * (budget - np.where(pp > 1, buffers, 0) - transient)
-    crowded = np.zeros(size, np.bool_)
-    if not recurrent.all():
-        crowded = static + _usual_depth(space, np.arange(size)) * kept > room
-    short = np.maximum(0, static + depth * kept - room)
-    # Rank 0 ends last where backwards are whole; elsewhere another rank's W may.
-    tail = np.where(recurrent, reduced, 0) + np.where(updated, 0, stepped) + fixed
-    edges = _edge_roundtrips(pricer, space)
-    step = np.zeros(size, np.int64)
+    return _Work(forward, backward, largest, shares, kept, transient, buffers)
+
+
+def _makespans(space: LayoutSpace, work: _Work, edges: I64) -> I64:
+    step = np.zeros(len(space), np.int64)
     for index, schedule in enumerate(space.schedules):
         members = np.flatnonzero(space.schedule == index)
         counts = space.pp[members], space.num_microbatches[members]
-        for chunks in np.unique(space.vpp[members]).tolist():
-            some = members[space.vpp[members] == chunks]
-            bubble = bubble_estimate(schedule, space.pp[some], space.num_microbatches[some], chunks)
-            estimate[some] = (space.num_microbatches[some] + bubble) * largest[some]
+        totals = work.forward[members], work.backward[members]
         if _recurrent(schedule):
             step[members] = layout_bound(
-                schedule, *counts, forward[members], backward[members], largest[members],
-                edges[members],
-            )  # fmt: skip
+                schedule, *counts, *totals, work.largest[members], edges[members]
+            )
         elif len(members):
             step[members] = general_layout_bound(
-                schedule, *counts, forward[members], backward[members],
-                largest[members], shares[members],
-            )  # fmt: skip
-    estimate = np.where(crowded, 1e30, 1.0) * (estimate + tail)
-    return SpaceBounds(
-        step + tail, largest, forward, backward, shares, edges, tail, estimate, short
-    )
+                schedule, *counts, *totals, work.largest[members], work.shares[members]
+            )
+    return step
 
 
 def refine_bound(bounds: SpaceBounds, space: LayoutSpace, index: int, largest_stage: int) -> int:
@@ -223,10 +255,13 @@ def _largest_stage_by_count(table: BlockTable, stages: I64) -> I64:
 
 def _groups(*columns: I64) -> Iterator[tuple[tuple[int, ...], I64]]:
     """Rows of equal values, and where they stand."""
-    keys, row_of = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    order = np.argsort(row_of.reshape(-1), kind="stable")
-    borders = np.flatnonzero(np.diff(row_of.reshape(-1)[order])) + 1
-    yield from zip(map(tuple, keys.tolist()), np.split(order, borders), strict=True)
+    order = np.lexsort(columns)
+    new = np.zeros(max(0, len(order) - 1), np.bool_)
+    for column in columns:
+        new |= np.diff(column[order]) != 0
+    for members in np.split(order, np.flatnonzero(new) + 1):
+        if len(members):
+            yield tuple(int(column[members[0]]) for column in columns), members
 
 
 def _states_and_tails(pricer: Pricer, space: LayoutSpace) -> tuple[I64, I64, I64, I64]:
@@ -245,8 +280,10 @@ def _states_and_tails(pricer: Pricer, space: LayoutSpace) -> tuple[I64, I64, I64
         first, update = int(states.reduction[0]), states.update
         reduced[members] = states.reduction_latency + first if first else 0
         stepped[members] = np.maximum(-(-int(update.sum()) // pp), int(update.max()))
-        for _, alike in _groups(pp if states.tied_states else np.minimum(pp, 1)):
-            some = members[alike]
+        # Weights tied over stages are reduced between the first and the last of them.
+        alike = _groups(pp) if states.tied_states else [(0, np.arange(len(pp)))]
+        for _, places in alike:
+            some = members[places]
             fixed[some] = pricer.fixed_tail(space.layout(int(some[0])))
     return static, reduced, stepped, fixed
 

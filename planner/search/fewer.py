@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from planner.cost.pricing import Pricer
 from planner.errors import InputError
 from planner.plans import Plan
-from planner.search.bounding import bound_layouts
+from planner.search.bounding import bound_layouts, least_makespans
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
 from planner.specs import Model, Objective
@@ -44,6 +44,14 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
     if not len(members):
         return ()
     notes = []
+    # What cannot win by its work alone needs no prices of its own.
+    least = least_makespans(pricer, members)
+    hopeful = least < value
+    if pricer.cluster.price_per_gpu_hour:
+        hopeful |= least.astype(float) * members.num_gpus < value * plan.num_gpus
+    members = members.subset(np.flatnonzero(hopeful))
+    if not len(members):
+        return ()
     bounds = bound_layouts(pricer, members)
     faster = _promising(members, bounds.step, value)
     if len(faster):
