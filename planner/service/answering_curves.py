@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -16,15 +16,13 @@ from planner.messages.inputs import content_hash, training_options
 from planner.messages.plans import LIMITS
 from planner.schedule_rules import RULES
 from planner.service.sources import Sources
+from planner.service.work import Work
 from planner.specs import Cluster, Model
 from planner.studies.curve_allocations import allocation_cluster
 from planner.studies.curve_envelope import combined_revision
 from planner.studies.scaling_curve import scaling_curve
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
-
-if TYPE_CHECKING:
-    from planner.service.answering import Work
 
 __all__ = ["CurveAnswering"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -13,6 +13,7 @@ from planner.formats.torch_schedule import parse_order
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import schedules_of, sends_of
 from planner.service.sources import Sources
+from planner.service.work import Work
 from planner.specs import Schedule
 from planner.studies.comparison import compare_schedules
 from planner.studies.plan_simulation import simulate_plan
@@ -22,9 +23,6 @@ from planner.studies.simulation_texts import Look, SimulationTexts
 from planner.studies.simulation_times import TimeOptions
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
-
-if TYPE_CHECKING:
-    from planner.service.answering import Work
 
 __all__ = ["simulate_schedule"]
 
