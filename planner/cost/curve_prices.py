@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from planner import placement
 from planner.cost import compute, memory, network
 from planner.cost.pricing import Pricer
-from planner.cost.tables import MOST_BYTES
 from planner.specs import Cluster, Recompute, Tier
 
 __all__ = ["BlockKinds", "CurvePrices", "StateKinds"]
@@ -41,6 +40,8 @@ class BlockKinds:
     """(K,): B with the extra that no allowed mode avoids."""
     least_kept: int
     """Fewest bytes that all blocks together keep of a micro-batch."""
+    most_kept: float
+    """The same with nothing, or the attention core, recomputed; as a float for absurd sizes."""
     parameters: I64
     trainable: I64
     shared_parameters: tuple[int, ...]
@@ -246,6 +247,7 @@ class CurvePrices:
             transient=sizes[3:5],
             least_backward=least,
             least_kept=int(kept @ counts),
+            most_kept=float(np.maximum(sizes[0], sizes[1]).astype(np.float64) @ counts),
             parameters=sizes[5],
             trainable=sizes[6],
             shared_parameters=shared,
@@ -429,12 +431,3 @@ class CurvePrices:
                     total_ms += network.all_reduce_ms(size, group, cluster)
             found = self._tails[key] = self.pricer.quantum.quanta(total_ms)
         return found
-
-    def fits_integers(
-        self, tp: int, dp: int, microbatch_size: int, depth: int, cluster: Cluster
-    ) -> bool:
-        """Whether sums of sizes stay exact (:func:`~planner.cost.tables.refuse_overflow`)."""
-        kinds = self.kinds(tp, microbatch_size)
-        kept = float(np.maximum(kinds.rows[4], kinds.rows[5]) @ self.counts.astype(np.float64))
-        states = self.states(cluster, tp, dp, microbatch_size)
-        return float(states.static_total) + depth * kept < MOST_BYTES

@@ -144,6 +144,8 @@ class _SizeSearch:
             if interrupted:
                 bound = min(bound, least)
                 break
+            if space.huge[which]:
+                self.prices.pricer.problem(space.layout(which))  # refuses the sizes
             arrays = self._arrays(which)
             c, w, s, _, _, tied, p = arrays
             if not kernels.fits(c, w, s, tied, p):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.curve_prices import BlockKinds, CurvePrices, StateKinds
+from planner.cost.tables import MOST_BYTES
 from planner.errors import ProfileError
 from planner.plans import Layout
 from planner.schedules.order_bounds import layout_bound
@@ -65,6 +66,8 @@ class CurveSpace:
     """Lower bound of the step value."""
     short: NDArray[np.bool_]
     """All ranks together lack memory."""
+    huge: NDArray[np.bool_]
+    """Sizes that 64-bit arithmetic cannot hold (:func:`~planner.cost.tables.refuse_overflow`)."""
     schedules: tuple[Schedule, ...]
     has_degrees: NDArray[np.bool_]
     """By size: some tp x pp divides the GPUs, whatever the batch."""
@@ -119,9 +122,9 @@ def bounded_space(question: SpaceQuestion) -> CurveSpace:
     joined = [np.concatenate(pieces) for pieces in zip(*parts, strict=True)]
     order = np.lexsort((joined[6], joined[4], joined[1], joined[3], joined[2], joined[0]))
     size, dp, pp, tp, mbs, count, which = (column[order] for column in joined)
-    bound, short = _bounds(question, tables, size, dp, pp, tp, mbs, count, which)
+    bound, short, huge = _bounds(question, tables, size, dp, pp, tp, mbs, count, which)
     return CurveSpace(
-        size, dp, pp, tp, mbs, count, which, bound, short, schedules, has_degrees,
+        size, dp, pp, tp, mbs, count, which, bound, short, huge, schedules, has_degrees,
         tuple(refusals), refused,
     )  # fmt: skip
 
@@ -248,11 +251,11 @@ def _bounds(
     mbs: I64,
     count: I64,
     which: I64,
-) -> tuple[I64, NDArray[np.bool_]]:
-    """Lower bounds of the step value, and which layouts all their ranks together cannot hold."""
+) -> tuple[I64, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Lower bounds of the step value, which layouts lack memory, and which are absurdly large."""
     prices, training = question.prices, question.training
     if not len(size):
-        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
     pairs, of_pair = np.unique(tp * _FAR_KEY + mbs, return_inverse=True)
     names = [divmod(key, _FAR_KEY) for key in pairs.tolist()]
     kinds = [tables[name] for name in names]
@@ -289,7 +292,9 @@ def _bounds(
     budget = question.clusters[0].budget_bytes
     room = pp * (budget - np.where(pp > 1, buffers, 0) - transient)
     short = static - once + np.where(gpipe, count, 1) * kept > room
-    return bound + tail, short
+    most_kept = np.array([k.most_kept for k in kinds])[of_pair]
+    depth = np.where(gpipe, count, np.minimum(count, pp))
+    return bound + tail, short, static + depth * most_kept >= MOST_BYTES
 
 
 def _window(prices: CurvePrices, kinds: Sequence[BlockKinds], of_pair: I64, pp: I64) -> I64:

@@ -191,7 +191,10 @@ class TypeSolver:
             solve_sizes(question, self.counts, on)
 
     def _closed(self, cluster: Cluster, result: SizeResult, batch: int) -> SizeResult:
-        """An open point after the whole search, where the caller allows it work."""
+        """An open point after the whole search, where the caller allows it work or nothing was
+        found and nothing refuted."""
+        if result.layout is None and result.interrupted == "work_limit":
+            return self._search(cluster, batch, self.limits or _SLOW_LIMITS)
         if self.limits is None or result.layout is None or result.bound >= result.value:
             return result
         other = self._search(cluster, batch, self.limits)
