@@ -185,7 +185,7 @@ def test_components_tls_and_identities(tmp_path: Path, capsys: pytest.CaptureFix
     entry = {"name": "scheduler", "role": "plan", "token_sha256": digest}
     (tmp_path / "identities.yaml").write_text(yaml.safe_dump({"identities": [entry]}))
     patches = ("components/tls/deployment.yaml", "components/identities/deployment.yaml")
-    variables = {}
+    variables: dict[str, str] = {}
     for patch in patches:
         read = yaml.safe_load((DEPLOY / "kustomize" / patch).read_text())
         (container,) = read["spec"]["template"]["spec"]["containers"]
