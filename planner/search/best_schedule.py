@@ -76,6 +76,8 @@ def best_schedule(
         if interrupted:
             floor_ms = least_by_work(*partition_question(model, setup, cluster), objective)
             best = _weakened(best, floor_ms, Termination(reason=interrupted))
+        elif reason := late():
+            best = best.model_copy(update={"termination": Termination(reason=reason)})
         if watched is not None:
             watched.answer(best)
         return setup, best, []

@@ -151,11 +151,14 @@ def _evaluated(
 
 
 def _reason(proven: bool, interrupted: str | None, bound_kind: str) -> str:
-    """Why the proof ended: where loads alone bound the value, no work would have closed it."""
-    if proven:
-        return "proven"
+    """Why the search ended: where loads alone bound the value, no work would have closed it.
+
+    Once time is up the cut may be proven and yet not the one that ties are broken for.
+    """
     if interrupted:
         return interrupted
+    if proven:
+        return "proven"
     return "weak_bound" if bound_kind == "totals" else "work_limit"
 
 
