@@ -221,9 +221,9 @@ class ScalingCurve(Frozen):
     recommended_sizes: tuple[int, ...] = ()
     """Sizes worth offering to the job."""
     minimum_gpus: int | None = None
-    """Fewest GPUs of those asked about that hold the model."""
+    """Fewest GPUs of those asked about that hold the model, some of them idle perhaps."""
     minimum_proven: bool = False
-    """Whether every smaller size that was asked about is proven not to."""
+    """Whether every smaller size that was asked about is proven not to, with idle GPUs either."""
     model: str = ""
     model_revision: str = ""
     calibration_revision: str = ""

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
-from planner.curves import CurvePoint, EnvelopePoint, PointStatus
+from planner.curves import Allocation, CurvePoint, EnvelopePoint, PointStatus
 from planner.revisions import calibration_revision
 from planner.specs import Cluster
 
-__all__ = ["combined_revision", "envelope_of", "minimum_of", "recommended_sizes"]
+__all__ = ["REFUTED", "combined_revision", "envelope_of", "minimum_of", "recommended_sizes"]
 
 _REAL_GAIN = 0.10
 """Share of proportional scaling that a larger size has to add to be worth a name."""
 
-_REFUTED = (
+REFUTED = (
     PointStatus.INFEASIBLE_MEMORY,
     PointStatus.INFEASIBLE_DIVISIBILITY,
     PointStatus.INFEASIBLE_BATCH,
 )
+"""No layout uses all GPUs; some may use fewer."""
 
 
 def envelope_of(
@@ -32,7 +33,7 @@ def envelope_of(
     points
         The points asked for.
     fewer
-        Plans with idle GPUs for sizes whose own GPUs cannot all be used.
+        Plans with idle GPUs for sizes that no layout uses whole.
     """
     found: list[EnvelopePoint] = []
     spare: dict[str, CurvePoint] = {}
@@ -68,7 +69,8 @@ def recommended_sizes(points: Sequence[CurvePoint]) -> tuple[int, ...]:
     """Sizes worth offering, ascending.
 
     The smallest feasible size; then each size that is faster than the last one taken by at least
-    a tenth of what proportional scaling would add. With several GPU types, the union.
+    a tenth of what proportional scaling would add. Sizes that no layout uses whole are not among
+    them. With several GPU types, the union.
     """
     chosen: set[int] = set()
     for kind in dict.fromkeys(point.allocation.gpu_type for point in points):
@@ -85,14 +87,26 @@ def recommended_sizes(points: Sequence[CurvePoint]) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def minimum_of(points: Sequence[CurvePoint]) -> tuple[int | None, bool]:
-    """Fewest GPUs of a feasible point, and whether every smaller one asked about is refuted."""
-    able = [point.num_gpus for point in points if point.status is PointStatus.FEASIBLE]
+def minimum_of(
+    points: Sequence[CurvePoint], fewer: Sequence[CurvePoint], refuted: Set[Allocation]
+) -> tuple[int | None, bool]:
+    """Fewest GPUs asked about that hold the model, idle ones allowed, and whether that is proven.
+
+    Parameters
+    ----------
+    points
+        The points asked for.
+    fewer
+        Plans with idle GPUs for sizes that no layout uses whole.
+    refuted
+        Allocations that are proven to hold no layout, with idle GPUs either.
+    """
+    able = [p.num_gpus for p in (*points, *fewer) if p.status is PointStatus.FEASIBLE]
     if not able:
         return None, False
     least = min(able)
     smaller = [point for point in points if point.num_gpus < least]
-    return least, all(point.status in _REFUTED for point in smaller)
+    return least, all(p.status in REFUTED and p.allocation in refuted for p in smaller)
 
 
 def combined_revision(clusters: Mapping[str | None, Cluster]) -> str:

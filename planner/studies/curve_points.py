@@ -73,8 +73,8 @@ def missing_point(
     else:
         binding = "memory"
         message = (
-            f"no layout of {gpus} GPUs holds the model: every one lacks memory under any allowed "
-            f"recompute (budget {cluster.budget_bytes} bytes a GPU)"
+            f"no layout that uses exactly {gpus} GPUs holds the model: every one lacks memory "
+            f"under any allowed recompute (budget {cluster.budget_bytes} bytes a GPU)"
         )
     return CurvePoint(
         allocation=allocation,

@@ -10,7 +10,6 @@ import numpy as np
 from planner import placement
 from planner.cost.curve_prices import CurvePrices
 from planner.cost.legality import legal_tensor_degrees
-from planner.cost.pricing import Pricer
 from planner.cost.question import plan_pricer
 from planner.deadlines import OutOfTimeError, late
 from planner.graph import Chain
@@ -62,6 +61,7 @@ class TypeSolver:
         self.model, self.chain, self.cluster = model, chain, cluster
         self.training, self.batches, self.limits = training, batches, limits
         self.counts = CurveCounts()
+        self._refuted: list[tuple[int, int, set[int]]] = []
         self._prices: dict[tuple[int, int] | None, CurvePrices] = {}
         widest = cluster.num_gpus
         if not training.allow_cross_domain:
@@ -138,15 +138,26 @@ class TypeSolver:
                     index, SizeResult(None, interrupted=late() or "time_limit"), self.batches[1]
                 )
 
-    def fewer(self, cluster: Cluster, batch: int) -> tuple[SizeResult, Pricer] | None:
-        """The best layout with fewer GPUs than a size has; None where none is found."""
-        if not self.quick:
+    def fewer(self, cluster: Cluster, batch: int) -> SizeResult | None:
+        """The best layout with fewer GPUs than a size has; None where nobody looked.
+
+        A result without layout that nothing interrupted is a proof: the most replicas that divide
+        the batch, of each pp, tp and micro-batch size, leave every rank the least to hold.
+        """
+        degrees = set(self._degrees_of(cluster))
+        if any(
+            cluster.num_gpus <= size and batch == known and degrees <= wider
+            for size, known, wider in self._refuted
+        ):
+            return SizeResult(None)
+        if not self.quick or late():
             return None
         question = self._question([cluster], [(batch, batch)], fewer=True)
         with suppress(OutOfTimeError):
             result = solve_sizes(question, self.counts)[0]
-            if result.layout is not None:
-                return result, question.prices.pricer
+            if result.layout is None and result.interrupted is None and result.refusal is None:
+                self._refuted.append((cluster.num_gpus, batch, degrees))
+            return result
         return None
 
     def _question(

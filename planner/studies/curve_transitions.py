@@ -7,6 +7,7 @@ and what both share does not move. Gradients live for one step and do not move e
 
 - Only the replicas changed: replica d stays where it was, new ones receive everything.
 - Else rank r of either layout sits on GPU r of the allocation, which keeps its first GPUs.
+- On GPUs of another type nothing is there yet: every rank receives all that it holds.
 
 Seconds: the largest amount that a rank receives, over the effective rate of the slowest wires of
 the allocation (:func:`~planner.cost.network.effective_bytes_per_s`), and :data:`RESTART_S`.
@@ -14,6 +15,7 @@ the allocation (:func:`~planner.cost.network.effective_bytes_per_s`), and :data:
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -35,6 +37,7 @@ __all__ = [
     "Holding",
     "holding_of_cuts",
     "holding_of_plan",
+    "runs_elsewhere",
     "transition",
     "transition_to",
 ]
@@ -97,6 +100,15 @@ def holding_of_cuts(
     return Holding(layout, tuple(stages))
 
 
+def runs_elsewhere(plan: Plan, cluster: Cluster) -> bool:
+    """Whether a plan says that it runs on GPUs of another type than a cluster's."""
+    try:
+        gpu = json.loads(plan.inputs["cluster_spec"])["gpu"]["name"]
+    except (KeyError, TypeError, ValueError):
+        return False  # it does not say
+    return bool(gpu != cluster.gpu.name)
+
+
 def transition_to(
     plan: Plan,
     layout: Layout,
@@ -104,6 +116,8 @@ def transition_to(
     pricer: Pricer,
     cluster: Cluster,
     max_restart_s: float | None,
+    *,
+    elsewhere: bool = False,
 ) -> Transition:
     """What it takes to get from a plan to a layout and its cuts.
 
@@ -119,6 +133,7 @@ def transition_to(
         cluster,
         pricer.training,
         max_restart_s,
+        elsewhere=elsewhere,
     )
 
 
@@ -130,6 +145,8 @@ def transition(
     cluster: Cluster,
     training: Training,
     max_restart_s: float | None,
+    *,
+    elsewhere: bool = False,
 ) -> Transition:
     """What it takes to get from one layout to another.
 
@@ -139,14 +156,19 @@ def transition(
         Of each layer over all tensor ranks, shape (L,).
     cluster
         The allocation that is wanted.
+    elsewhere
+        Whether it has none of the GPUs that hold the states now.
     """
     old, new = current.layout, wanted.layout
     same_stages = (old.tp, old.pp) == (new.tp, new.pp) and current.ranks == wanted.ranks
+    same_stages &= not elsewhere
     if same_stages and old.dp == new.dp:
         return Transition(kind=TransitionKind.NONE)
     weights = parameters * training.precision.weight_bytes
     states = trainable * optimizer_bytes_per_parameter(training)
-    received = _received(current, wanted, weights, states, training, by_replica=same_stages)
+    received = _received(
+        current, wanted, weights, states, training, by_replica=same_stages, elsewhere=elsewhere
+    )
     rate = effective_bytes_per_s(cluster, _slowest(cluster))
     seconds = RESTART_S + float(received.max(initial=0)) / rate
     return Transition(
@@ -171,6 +193,7 @@ def _received(
     training: Training,
     *,
     by_replica: bool,
+    elsewhere: bool,
 ) -> I64:
     """Bytes that every rank of the wanted layout receives."""
     old, new = current.layout, wanted.layout
@@ -183,7 +206,7 @@ def _received(
     else:
         was_tensor, was_replica = rank % old.tp, rank // old.tp % old.dp
         was_stage = np.minimum(rank // (old.tp * old.dp), old.pp - 1)
-        known = rank < old.num_gpus
+        known = (rank < old.num_gpus) & (not elsewhere)
     new_shards = new.dp if training.sharded_optimizer else 1
     old_shards = old.dp if training.sharded_optimizer else 1
     received = np.zeros(new.num_gpus, np.int64)
@@ -195,8 +218,9 @@ def _received(
         was = was_tensor * was_parts + (was_replica % was_parts)
         overlap = np.minimum((own + 1) * was_lot, (was + 1) * lot)
         overlap = np.maximum(0, overlap - np.maximum(own * was_lot, was * lot))
-        held = both[stage, was_stage].astype(np.float64) * overlap / (lot * was_lot)
-        kept = np.where(known, np.floor(held + 1e-6).astype(np.int64), 0)
+        # both * overlap / (lot * was_lot), whose numerator alone may exceed 64 bits.
+        whole, rest = np.divmod(both[stage, was_stage], lot * was_lot)
+        kept = np.where(known, whole * overlap + rest * overlap // (lot * was_lot), 0)
         received += np.maximum(0, -(-need[stage] // lot) - kept)
     return received
 

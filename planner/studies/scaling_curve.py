@@ -24,6 +24,7 @@ from planner.search.curve_search import SizeResult
 from planner.specs import Cluster, Model, Pins, Training
 from planner.studies.curve_allocations import allocation_cluster, allocations_of, clusters_of
 from planner.studies.curve_envelope import (
+    REFUTED,
     combined_revision,
     envelope_of,
     minimum_of,
@@ -31,12 +32,11 @@ from planner.studies.curve_envelope import (
 )
 from planner.studies.curve_points import PointQuestion, missing_point, point_of
 from planner.studies.curve_solving import TypeSolver
-from planner.studies.curve_transitions import transition_to
+from planner.studies.curve_transitions import runs_elsewhere, transition_to
 from planner.version import planner_version
 
 __all__ = ["scaling_curve"]
 
-_UNUSABLE = (PointStatus.INFEASIBLE_DIVISIBILITY, PointStatus.INFEASIBLE_BATCH)
 _PINS = ("dp", "pp", "tp", "vpp", "microbatch_size")
 
 
@@ -117,7 +117,7 @@ def scaling_curve(
         ended = late()
     points = tuple(run.points[allocation] for allocation in asked)
     envelope, spare = envelope_of(points, run.fewer)
-    minimum, proven = minimum_of(points)
+    minimum, proven = minimum_of(points, run.fewer, run.refuted)
     reason = "proven" if all(_settled(point) for point in points) else "work_limit"
     if ended and any(
         point.status is PointStatus.DEADLINE or not _settled(point) for point in points
@@ -180,7 +180,12 @@ class _Curve:
         self.text = training.model_dump_json(exclude={"global_batch_size"})
         self.points: dict[Allocation, CurvePoint] = {}
         self.fewer: list[CurvePoint] = []
+        self.refuted: set[Allocation] = set()
         self.notes: list[str] = []
+        self._elsewhere = {
+            kind: current is not None and runs_elsewhere(current, each)
+            for kind, each in clusters.items()
+        }
         if batches[0] < batches[1]:
             self.notes.append(
                 "of the range of global batch sizes each point has the one with the most samples/s "
@@ -217,13 +222,12 @@ class _Curve:
                 told += 1
 
         solver.solve(clusters, on_size)
-        # Last, so that no point waits for it.
-        for index, shape in enumerate(shapes):
-            point = self.points[of_shape[shape][0]]
-            if point.status in _UNUSABLE:
-                self._look_for_fewer(
-                    solver, wires, point.allocation, clusters[index], found[index][1]
-                )
+        # Last, so that no point waits for it; larger ones first, whose refutation is a smaller
+        # one's.
+        for index in range(len(shapes) - 1, -1, -1):
+            same = of_shape[shapes[index]]
+            if self.points[same[0]].status in REFUTED:
+                self._look_for_fewer(solver, wires, same, clusters[index], found[index][1])
 
     def _tell(
         self,
@@ -246,13 +250,21 @@ class _Curve:
         return point
 
     def _look_for_fewer(
-        self, solver: TypeSolver, wires: str, allocation: Allocation, cluster: Cluster, batch: int
+        self,
+        solver: TypeSolver,
+        wires: str,
+        allocations: Sequence[Allocation],
+        cluster: Cluster,
+        batch: int,
     ) -> None:
-        other = solver.fewer(cluster, batch)
-        if other is None:
+        result = solver.fewer(cluster, batch)
+        if result is None:
             return
-        result, _ = other
-        point = self._point(solver, wires, allocation, cluster, result, batch)
+        if result.layout is None:
+            if result.interrupted is None and result.refusal is None:
+                self.refuted.update(allocations)
+            return
+        point = self._point(solver, wires, allocations[0], cluster, result, batch)
         self.fewer.append(point.model_copy(update={"proven": False, "bound_ms": None, "gap": None}))
 
     def _point(
@@ -271,8 +283,9 @@ class _Curve:
         change: Transition | None = None
         if self.current is not None:
             change = transition_to(
-                self.current, result.layout, result.cuts, pricer, cluster, self.max_restart_s
-            )
+                self.current, result.layout, result.cuts, pricer, cluster, self.max_restart_s,
+                elsewhere=self._elsewhere[allocation.gpu_type],
+            )  # fmt: skip
         question = PointQuestion(pricer, self.digest, wires, self.text)
         return point_of(question, allocation, cluster, training, result, change)
 

@@ -181,6 +181,40 @@ def test_infeasible_memory_is_the_truth() -> None:
     assert (curve.minimum_gpus, curve.minimum_proven) == (2, True)
 
 
+def test_the_smallest_size_may_leave_gpus_idle() -> None:
+    """tp=8 and pp=4 need 32 GPUs: 56 hold them with 24 idle, 24 and 8 cannot."""
+    question = {"global_batch_size": 256, "sequence_length": 2048, "tp": 8, "pp": 4}
+    sizes = [8, 24, 56, 120, 128]
+    curve = planner.scaling_curve("llama3-8b", "dgx-h100:16", allocations=sizes, **question)
+    assert (curve.minimum_gpus, curve.minimum_proven) == (56, True)
+    assert [(e.num_gpus, e.gpus_used) for e in curve.envelope] == [(56, 32), (120, 64), (128, 128)]
+    whole = planner.load_cluster("dgx-h100:16")
+    for size in sizes[:3]:
+        part = whole.model_copy(update={"nodes": size // 8})
+        if size < curve.minimum_gpus:
+            with pytest.raises(InputError):
+                planner.plan("llama3-8b", part, allow_fewer=True, **question)
+        else:
+            plan = planner.plan("llama3-8b", part, allow_fewer=True, runners_up=0, **question)
+            (spare,) = (p for p in curve.spare if p.num_gpus == size)
+            assert spare.step_time_ms == pytest.approx(plan.step_time_ms, rel=1e-9)
+
+
+def test_a_size_without_memory_may_hold_the_model_with_gpus_idle() -> None:
+    """131 nodes: 1,048 = 8 x 131, and 131 stages are more than the model has blocks, so that all
+    GPUs mean 131 replicas of at most 8 GPUs, which 405e9 parameters do not fit."""
+    curve = planner.scaling_curve(
+        "llama3-405b", "dgx-h100:131", allocations=[64, 1048], global_batch_size=131 * 8,
+        sequence_length=8192,
+    )  # fmt: skip
+    assert [p.status for p in curve.points] == [PointStatus.INFEASIBLE_MEMORY] * 2
+    (best,) = curve.envelope
+    assert best.num_gpus == 1048
+    assert 1000 < best.gpus_used < 1048
+    assert planner.evaluate(point_plan(curve, curve.spare[0])).ok
+    assert (curve.minimum_gpus, curve.minimum_proven) == (1048, True)
+
+
 def test_time_and_stop() -> None:
     question = {"global_batch_size": 256, "sequence_length": 2048}
     seen: list[int] = []

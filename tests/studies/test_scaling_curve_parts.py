@@ -105,6 +105,46 @@ def test_splitting_tensors_moves_no_shard_that_is_there() -> None:
     assert (kind, size) == (TransitionKind.REPARTITION, 0)
 
 
+def test_counts_are_exact_where_products_exceed_64_bits() -> None:
+    """10^13 bytes a rank and 4,096 shards that become 4,095: rank d of the new ones has kept what
+    its old shard shares with the new one, counted here in whole numbers."""
+    old, new = Layout(dp=4096), Layout(dp=4095)
+    sizes = np.full(1, 10**12 + 7, np.int64)
+    ranks = (frozenset({0}),)
+    cluster = planner.load_cluster("dgx-h100:512")
+    found = transition(Holding(old, ranks), Holding(new, ranks), sizes, sizes, cluster,
+                       training(), None)  # fmt: skip
+    states = 12 * (10**12 + 7)
+    expected = 0
+    for d in range(4095):
+        overlap = min((d + 1) * 4096, (d + 1) * 4095) - max(d * 4096, d * 4095)
+        expected += -(-states // 4095) - states * overlap // (4095 * 4096)
+    assert found.bytes_moved == expected
+
+
+def test_gpus_of_another_type_have_nothing_yet() -> None:
+    """The same layout on other GPUs: each of 8 ranks receives its 1,200 parameters' weights and
+    half of their states."""
+    layout = Layout(dp=2, pp=2, tp=2)
+    ranks = (frozenset({0, 1}), frozenset({2, 3}))
+    sizes = np.full(4, 1_200, np.int64)
+    held = Holding(layout, ranks)
+    found = transition(held, held, sizes, sizes, CLUSTER, training(), None, elsewhere=True)
+    assert found.kind is TransitionKind.REPARTITION
+    assert found.bytes_moved == 8 * (2_400 + 14_400 // 2)
+
+    question = {"global_batch_size": 64, "sequence_length": 2048, "pp": 1, "tp": 2}
+    now = planner.plan("llama3-8b", "dgx-a100-80gb:1", **question)
+    curve = planner.scaling_curve(
+        "llama3-8b", {"a100": "dgx-a100-80gb:1", "h100": "dgx-h100:1"},
+        allocations=[Allocation(gpu_type=name, nodes=1) for name in ("a100", "h100")],
+        current_plan=now, **question,
+    )  # fmt: skip
+    kinds = [point.transition.kind for point in curve.points]
+    assert kinds == [TransitionKind.NONE, TransitionKind.REPARTITION]
+    assert curve.points[1].transition.bytes_moved > 8 * 8e9 / 2 * 2
+
+
 def test_points_say_how_to_get_there() -> None:
     question = {"global_batch_size": 64, "sequence_length": 2048}
     now = planner.plan("llama3-8b", "dgx-h100:1", dp=4, pp=2, tp=1, **question)
