@@ -16,6 +16,7 @@ from planner.solvers.quick_kernels import (
     STAGES,
     UNREACHABLE,
     compiled,
+    copied,
     evaluate,
     exposed,
     minimax,
@@ -55,7 +56,7 @@ def walk(  # type: ignore[no-untyped-def]
     first = UNREACHABLE
     for y in range(high[1] - low[1] + 1):
         if possible[y]:
-            first = min(first, exposed(c, s, p, 0, low[1] + y))
+            first = min(first, exposed(c, s, p, low[0], low[1] + y))
     if first >= UNREACHABLE:
         return -1
     room = limit - p[FIXED] - floor - first
@@ -137,11 +138,12 @@ def raised(  # type: ignore[no-untyped-def]
     if bound >= limit:
         return limit
     least, most = bound, limit
+    left = np.zeros(len(possible), np.bool_)
     for _ in range(_THRESHOLDS):
         middle = (least + most) // 2
-        left = possible.copy()
         if middle <= least:
             break
+        copied(possible, left)
         if walk(
             c, s, e, tiers, p, low, high, offset, f, b, left, before, after, cells, middle
         ) < 0:  # fmt: skip
@@ -212,7 +214,7 @@ def try_others(  # type: ignore[no-untyped-def]
     stages, count = p[STAGES], c.shape[1] - 1
     each = stages * (min(p[MICROBATCHES], 4 * stages) + stages)
     left = max(_FEWEST, _OPERATIONS // each)
-    trial = np.zeros(stages + 1, np.int64)
+    trial, center = np.zeros(stages + 1, np.int64), np.zeros(stages + 1, np.int64)
     typical = float(c[FORWARD, count] + c[BACKWARD, count]) / count
     for k in range(len(_SLOPES) * len(_SHIFTS)):
         at_shares(c, _SLOPES[k // len(_SHIFTS)], _SHIFTS[k % len(_SHIFTS)] * typical, trial)
@@ -222,11 +224,11 @@ def try_others(  # type: ignore[no-untyped-def]
             value = evaluate(c, w, s, e, tiers, tied, p, trial)
             if value < own:
                 own = value
-                cuts[:] = trial
+                copied(trial, cuts)
     if own >= UNREACHABLE:
         return own
     for _ in range(_CLIMBS):
-        center = cuts.copy()
+        copied(cuts, center)
         moved = False
         for length in range(1, stages):
             for i in range(1, stages - length + 1):
@@ -241,7 +243,7 @@ def try_others(  # type: ignore[no-untyped-def]
                     limit = min(own, upper)
                     if not run_fits(low, high, offset, cells, center, i, j, by, limit):
                         continue
-                    trial[:] = center
+                    copied(center, trial)
                     for k in range(i, j + 1):
                         trial[k] += by
                     if not promising(low, high, offset, cells, trial, limit):
@@ -251,7 +253,7 @@ def try_others(  # type: ignore[no-untyped-def]
                     value = evaluate(c, w, s, e, tiers, tied, p, trial)
                     if value < own:
                         own = value
-                        cuts[:] = trial
+                        copied(trial, cuts)
                         moved = True
         if not moved:
             break

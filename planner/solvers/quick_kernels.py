@@ -25,7 +25,8 @@ import numpy as np
 __all__ = [
     "BLOCKING", "EDGES", "FIXED", "GPIPE", "HAS_FULL", "HAS_NONE", "HAS_SELECTIVE", "LATENCY",
     "LEAST_OPTIMIZER", "MICROBATCHES", "OVERLAP", "ROOM", "SCALARS", "STAGES", "UNREACHABLE",
-    "UPDATE", "choice", "compiled", "describe", "evaluate", "exposed", "fits", "minimax", "windows",
+    "UPDATE", "choice", "compiled", "copied", "describe", "evaluate", "exposed", "fits",
+    "minimax", "windows",
 ]  # fmt: skip
 
 UNREACHABLE = 1 << 60
@@ -131,7 +132,7 @@ def exposed(c, s, p, start, end):  # type: ignore[no-untyped-def]
 def fits(c, w, s, tied, p):  # type: ignore[no-untyped-def]
     """Whether any cut fits: greedy, since a part of a stage that fits fits too."""
     count, stages = c.shape[1] - 1, p[STAGES]
-    at = 0
+    at = np.int64(0)
     for stage in range(stages):
         low, high = at, count - (stages - 1 - stage)
         while low < high:
@@ -152,11 +153,13 @@ def fits(c, w, s, tied, p):  # type: ignore[no-untyped-def]
 @compiled
 def finish_gpipe(f, b, ef, eb, microbatches, finish):  # type: ignore[no-untyped-def]
     stages = len(f)
-    done = (microbatches - 1) * f.max()
+    done, largest = 0, f[0]
     for i in range(stages):
+        largest = max(largest, f[i])
         done += f[i]
         if i:
             done += ef[i]
+    done += (microbatches - 1) * largest
     passed, slowest = 0, 0
     for i in range(stages - 1, -1, -1):
         passed += b[i]
@@ -218,11 +221,13 @@ def finish_1f1b(f, b, ef, eb, microbatches, finish):  # type: ignore[no-untyped-
             else:
                 age += 1
                 if age >= most:
-                    old_f[:] = f_end
-                    old_free[:] = free
+                    for i in range(stages):  # slices cost seconds to compile
+                        old_f[i] = f_end[i]
+                        old_free[i] = free[i]
                     age, most = 0, max(1, 2 * most)
         step += 1
-    finish[:] = free
+    for i in range(stages):
+        finish[i] = free[i]
 
 
 @compiled
@@ -338,7 +343,14 @@ def windows(c, w, s, tied, p, ceiling, low, high):  # type: ignore[no-untyped-de
         if not within(c, w, s, tied, p, i, at, low[i + 1], room) or at > high[i]:
             return False
         low[i] = at
-    return within(c, w, s, tied, p, 0, 0, low[1], room)
+    return within(c, w, s, tied, p, low[0], low[0], low[1], room)
+
+
+@compiled
+def copied(source, target):  # type: ignore[no-untyped-def]
+    """``target[:] = source``, which takes far longer to compile."""
+    for i in range(len(source)):
+        target[i] = source[i]
 
 
 @compiled

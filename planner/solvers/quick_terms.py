@@ -22,6 +22,7 @@ from planner.solvers.quick_kernels import (
     UPDATE,
     choice,
     compiled,
+    copied,
     evaluate,
     exposed,
     minimax,
@@ -173,7 +174,7 @@ def terms(  # type: ignore[no-untyped-def]
     first = UNREACHABLE
     for end in range(low[1], high[1] + 1):
         if possible[end - low[1]]:
-            first = min(first, exposed(c, s, p, 0, end))
+            first = min(first, exposed(c, s, p, low[0], end))
     count = c.shape[1] - 1
     most_f, most_b = 0, 0
     for k in range(count):
@@ -255,7 +256,7 @@ def staircase(  # type: ignore[no-untyped-def]
         value = evaluate(c, w, s, e, tiers, tied, p, trial)
         if value < own:
             own = value
-            cuts[:] = trial
+            copied(trial, cuts)
         if beside <= floor:
             return bound, own
         cap = beside - 1
@@ -354,7 +355,7 @@ def solve(c, w, s, e, tiers, tied, p, least, upper, cuts, counts):  # type: igno
     -------
     The value is UNREACHABLE where no cut was met; it may exceed ``upper``.
     """
-    own, bound = UNREACHABLE, min(least, upper)
+    own, bound = np.int64(UNREACHABLE), min(least, upper)
     share, width = 256, 1
     while bound < min(own, upper):
         # The least ceiling under which the windows hold a cut; then the best cut itself.
