@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from planner.plans import Layout, Termination
 from planner.specs import Count, Frozen, Positive, Recompute, Tier
@@ -27,6 +27,14 @@ __all__ = [
     "Transition",
     "TransitionKind",
 ]
+
+
+def _by_key(texts: dict[str, str]) -> dict[str, str]:
+    return dict(sorted(texts.items()))
+
+
+Texts = Annotated[dict[str, str], AfterValidator(_by_key)]
+"""In the order of the keys, which messages do not keep: equal curves are equal bytes of JSON."""
 
 
 class PointStatus(StrEnum):
@@ -145,11 +153,11 @@ class Placement(Frozen):
     nodes: int
     gpus_per_node: int
     gpus_used: int
-    kueue: dict[str, str] = {}
+    kueue: Texts = {}
     """Annotations of the pod template, one pod a node."""
     slurm: tuple[str, ...] = ()
     """Arguments of sbatch."""
-    volcano: dict[str, str] = {}
+    volcano: Texts = {}
     """Fields of a job's networkTopology."""
 
 
@@ -233,7 +241,7 @@ class ScalingCurve(Frozen):
     notes: tuple[str, ...] = ()
     termination: Termination = Termination(reason="proven")
     """proven, work_limit, time_limit or stopped."""
-    inputs: dict[str, str] = {}
+    inputs: Texts = {}
     """What was asked: model, hash, clusters, training, planner version."""
 
     def to_json(self, indent: int | None = 2) -> str:

@@ -2,10 +2,11 @@
 
 One pod a node. Keys and rules:
 
-- Kueue 0.14, topology-aware scheduling (annotations of the pod template): a required or preferred
-  topology level for all pods, and, for slices of ``podset-slice-size`` pods, a required one;
-- Slurm 23.11 and later, topology/block plugin: ``--segment`` splits the nodes of a job into groups
-  of equal size, each inside one block;
+- Kueue, topology-aware scheduling (annotations of the pod template): a required or preferred
+  topology level for all pods, and, since 0.13, a required one for slices of
+  ``podset-slice-size`` pods;
+- Slurm with the topology/block plugin: ``--segment`` splits the nodes of a job into groups of
+  equal size, each inside one block;
 - Volcano 1.11, ``networkTopology`` of a job: ``hard`` keeps all of it inside one HyperNode of at
   most ``highestTierAllowed``, ``soft`` prefers it.
 """
@@ -33,7 +34,13 @@ def placement_of(cluster: Cluster, allocation: Allocation, layout: Layout) -> Pl
     ----------
     cluster
         The allocation's own (:func:`~planner.studies.curve_allocations.allocation_cluster`).
+
+    Notes
+    -----
+    Nodes that a layout with idle GPUs does not need are not asked for.
     """
+    needed = -(-layout.num_gpus // allocation.gpus_per_node)
+    allocation = allocation.model_copy(update={"nodes": needed})
     return Placement(
         groups=_groups(cluster, layout),
         nodes=allocation.nodes,

@@ -142,6 +142,8 @@ def test_lost_nodes_keep_the_batch(batch: int, replicas: int, idle: int) -> None
     (spare,) = curve.spare
     assert spare.plan_id == best.plan_id
     assert (spare.layout.dp, spare.gpus_used) == (replicas, 120 - idle)
+    assert spare.placement.nodes == (120 - idle) // 8
+    assert f"--nodes={(120 - idle) // 8}" in spare.placement.slurm
     assert planner.evaluate(point_plan(curve, spare)).ok
 
 
