@@ -20,6 +20,7 @@ from planner.service.work import Work
 from planner.specs import Cluster, Model
 from planner.studies.curve_allocations import allocation_cluster
 from planner.studies.curve_envelope import combined_revision
+from planner.studies.curve_plans import point_plan
 from planner.studies.scaling_curve import scaling_curve
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
@@ -127,7 +128,10 @@ def _note_end(curve: ScalingCurve, termination: common_pb2.Termination, work: Wo
 def _sketches(
     curve: ScalingCurve, model: Model, cluster: Cluster | dict[str, Cluster], sent: str
 ) -> list[tuple[str, bytes, dict[str, Any]]]:
-    """The points' plans as layout and layers, which is all that pricing them again needs."""
+    """The points' plans as layout and layers, which is all that pricing them again needs.
+
+    Where ranks hold several chunks, the whole plan: those are few, and slow to find anyway.
+    """
     blocks = contract(model).blocks
     layers = [tuple(model.layers[layer].name for layer in block) for block in blocks]
     training = json.loads(curve.inputs["training"])
@@ -135,7 +139,7 @@ def _sketches(
     specs: dict[tuple[str | None, int, int], str] = {}
     for point in (*curve.points, *curve.spare):
         layout = point.layout
-        if layout is None or RULES[layout.schedule].several_stages or layout.vpp > 1:
+        if layout is None:
             continue
         allocation = point.allocation
         key = (allocation.gpu_type, allocation.nodes, allocation.gpus_per_node)
@@ -158,18 +162,23 @@ def _sketches(
         }
         if sent:
             inputs["model_content_hash"] = sent
-        sketch = {
-            "model": model.name,
-            "layout": layout.model_dump(mode="json"),
-            "stages": stages,
-            "num_gpus": point.gpus_used,
-            "inputs": inputs,
-        }
+        if RULES[layout.schedule].several_stages:
+            whole_plan = point_plan(curve, point, model=model)
+            body = whole_plan.model_copy(update={"inputs": inputs}).to_json(indent=None).encode()
+        else:
+            sketch = {
+                "model": model.name,
+                "layout": layout.model_dump(mode="json"),
+                "stages": stages,
+                "num_gpus": point.gpus_used,
+                "inputs": inputs,
+            }
+            body = json.dumps(sketch).encode()
         labels = {
             "model": model.name,
             "status": "feasible",
             "num_gpus": point.gpus_used,
             "step_time_ms": point.step_time_ms,
         }
-        found[point.plan_id] = (point.plan_id, json.dumps(sketch).encode(), labels)
+        found[point.plan_id] = (point.plan_id, body, labels)
     return list(found.values())
