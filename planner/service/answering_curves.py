@@ -143,8 +143,8 @@ def _sketches(
             continue
         allocation = point.allocation
         key = (allocation.gpu_type, allocation.nodes, allocation.gpus_per_node)
+        whole = cluster[allocation.gpu_type or ""] if isinstance(cluster, dict) else cluster
         if key not in specs:
-            whole = cluster[allocation.gpu_type or ""] if isinstance(cluster, dict) else cluster
             specs[key] = allocation_cluster(whole, allocation).model_dump_json()
         training["global_batch_size"] = point.global_batch_size
         training["allow_fewer"] = point.gpus_used != point.num_gpus
@@ -168,6 +168,7 @@ def _sketches(
         else:
             sketch = {
                 "model": model.name,
+                "cluster": whole.name,
                 "layout": layout.model_dump(mode="json"),
                 "stages": stages,
                 "num_gpus": point.gpus_used,
@@ -176,6 +177,7 @@ def _sketches(
             body = json.dumps(sketch).encode()
         labels = {
             "model": model.name,
+            "cluster": whole.name,
             "status": "feasible",
             "num_gpus": point.gpus_used,
             "step_time_ms": point.step_time_ms,

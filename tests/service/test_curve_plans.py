@@ -34,4 +34,5 @@ def test_every_plan_kept_is_priced_again(options: dict[str, object]) -> None:
         judged = planner.evaluate(Plan.model_validate(json.loads(body)), model=model)
         assert judged.ok, judged.violations
         assert judged.plan.step_time_ms == pytest.approx(points[plan_id].step_time_ms, rel=1e-9)
+        assert (labels["model"], labels["cluster"]) == (model.name, cluster.name)
         assert labels["num_gpus"] == points[plan_id].gpus_used
