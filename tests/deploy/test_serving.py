@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,13 @@ import grpc
 import pytest
 import trustme
 import yaml
+from google.protobuf import json_format
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from server_process import ServerProcess, running_server
 
 from planner.service.identity import new_token
@@ -100,6 +107,28 @@ def test_a_probe_without_a_certificate_is_turned_away(secured: Secured) -> None:
         with channel, pytest.raises(grpc.RpcError) as caught:
             health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_generic_client_needs_no_proto_files(secured: Secured) -> None:
+    """The page's request, made as grpcurl makes it: from what the server says of itself."""
+    page = (DEPLOY / "README.md").read_text()
+    ((text, path),) = re.findall(r"-d '(\{.*?\n\})' \S+ (\S+)", page, re.S)
+    service, name = path.split("/")
+    keys = [(secured.tls / file).read_bytes() for file in ("ca.crt", "tls.key", "tls.crt")]
+    with grpc.secure_channel(secured.address, grpc.ssl_channel_credentials(*keys)) as channel:
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert service in database.get_services()
+        method = DescriptorPool(database).FindServiceByName(service).methods_by_name[name]
+        assert method.server_streaming
+        call = channel.unary_stream(
+            f"/{path}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        request = json_format.Parse(text, GetMessageClass(method.input_type)())
+        *points, last = call(request, timeout=10)
+    assert len(points) == 2
+    assert [point.num_gpus for point in last.answer.curve.points] == [8, 16]
 
 
 # --- the examples ---------------------------------------------------------------------------------
