@@ -10,6 +10,7 @@ ortools needs cannot load.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,6 @@ from pathlib import Path
 
 import google.rpc
 import grpc_tools
-from grpc_tools import protoc
 
 _PROTOS = Path(__file__).resolve().parent
 
@@ -42,7 +42,10 @@ def write_image(target: Path, *, comments: bool = True) -> None:
 
 def _run(flags: list[str]) -> None:
     files = sorted(str(path.relative_to(_PROTOS)) for path in _PROTOS.glob("planner/v1/*.proto"))
-    if protoc.main(["protoc", *flags, *files]):
+    # In a process of its own: the compiler's library and ortools bring their own copies of
+    # protobuf, and a process that loads both is aborted.
+    command = [sys.executable, "-m", "grpc_tools.protoc", *flags, *files]
+    if subprocess.run(command, check=False).returncode:
         raise SystemExit(1)
 
 
