@@ -147,10 +147,11 @@ def plan(
         **options,
     )
     limits = search_limits(work_limit)
+    digest = model_spec.digest()
     inputs = {
         "question": "plan",
         "model": model if isinstance(model, str) else model_spec.name,
-        "model_digest": model_spec.digest(),
+        "model_digest": digest,
         "cluster": cluster if isinstance(cluster, str) else cluster_spec.name,
         "cluster_spec": cluster_spec.model_dump_json(),
         "training": training.model_dump_json(),
@@ -162,7 +163,7 @@ def plan(
         suppress(OutOfTimeError),
         worker_pool(workers if executor is None else 1) as own_pool,
     ):
-        pricer = plan_pricer(model_spec, cluster_spec, training)
+        pricer = plan_pricer(model_spec, cluster_spec, training, model_digest=digest)
         known = None if warm_start is None else _known_cuts(pricer, warm_start)
         with within(NEVER if known else in_force()):
             space = enumerate_layouts(model_spec, cluster_spec, training, len(pricer.chain.blocks))

@@ -10,6 +10,7 @@ from planner.errors import PlanFileError
 from planner.formats.cluster_file import read_cluster
 from planner.formats.models import read_model
 from planner.formats.plan_file import complete_sketch
+from planner.graph import contract
 from planner.options import stored_spec
 from planner.plans import Layout, Plan
 from planner.search.partition import solve_partition
@@ -139,7 +140,8 @@ def _question_of(
         raise PlanFileError("names no cluster", fix="give it with --cluster")
     if training is None:
         training = stored_spec(Training, inputs, "training")
-    return plan_pricer(model_spec, cluster_spec, training), None
+    # Priced anew, so that whoever judges a plan does not read what its solver left behind.
+    return plan_pricer(model_spec, cluster_spec, training, contract(model_spec)), None
 
 
 def _cluster_of(subject: Plan, override: Cluster | str | None) -> Cluster | None:

@@ -19,14 +19,19 @@ __all__ = ["communication_groups"]
 
 
 def communication_groups(
-    priced: Priced, cuts: Sequence[int], evaluation: StepEvaluation, stages: Sequence[Stage]
+    priced: Priced,
+    cuts: Sequence[int],
+    evaluation: StepEvaluation,
+    stages: Sequence[Stage],
+    *,
+    pipeline_alone: bool = False,
 ) -> tuple[CollectiveGroup, ...]:
     """Tensor, pipeline and data-parallel communication with hidden and exposed shares."""
     pricer, layout, problem = priced.pricer, priced.layout, priced.problem
     count = layout.num_microbatches
     ms = pricer.quantum.ms
     groups = []
-    if layout.tp > 1 and pricer.fixed_link is None:
+    if layout.tp > 1 and pricer.fixed_link is None and not pipeline_alone:
         prices = pricer.layer_prices(layout.tp, layout.microbatch_size)
         per_block = [
             sum(prices[layer].tensor_parallel_bytes for layer in members)
@@ -49,11 +54,12 @@ def communication_groups(
         free = _without_edges(problem, evaluation)
         exposed = max(0, evaluation.makespan - free.makespan)
         busiest = sent = 0
+        holder = {s: r for r, held in enumerate(problem.rank_stages) for s in held}
         for rank in range(layout.pp):
             crossing = problem.rank_stages[rank] if problem.is_grouped else (rank,)
             edges = [problem.edges(s, cuts[s], cuts[s + 1]) for s in crossing]
             busiest = max(busiest, count * sum(back + out for _, back, out, _ in edges))
-            sent = max(sent, sum(_sent(priced, s, cuts) for s in crossing))
+            sent = max(sent, sum(_sent(priced, s, cuts, holder) for s in crossing))
         if RULES[layout.schedule].two_way:  # half of the micro-batches on each of its stages
             busiest, sent = busiest // 2, sent // 2
         tiers = list(Tier)
@@ -67,7 +73,7 @@ def communication_groups(
                 exposed_ms=ms(exposed),
             )
         )
-    if layout.dp > 1:
+    if layout.dp > 1 and not pipeline_alone:
         states = priced.states
         groups.append(
             CollectiveGroup(
@@ -104,10 +110,9 @@ def _without_edges(problem: ChainProblem, evaluation: StepEvaluation) -> Timing:
     return timing_of(problem, costs)[0]
 
 
-def _sent(priced: Priced, stage: int, cuts: Sequence[int]) -> int:
+def _sent(priced: Priced, stage: int, cuts: Sequence[int], holder: dict[int, int]) -> int:
     """Bytes a stage sends a micro-batch: gradients back and activations on, if to another rank."""
     problem, blocks = priced.problem, priced.blocks
-    holder = {s: r for r, held in enumerate(problem.rank_stages) for s in held}
     sent = 0
     for neighbour, sizes, cut in (
         (stage - 1, blocks.cut_backward_bytes, cuts[stage]),

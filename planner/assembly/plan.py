@@ -36,6 +36,7 @@ def assemble_plan(
     objective: Objective = Objective.STEP_TIME,
     problem: ChainProblem | None = None,
     fitting: bool = False,
+    brief: bool = False,
 ) -> Plan:
     """A plan (status ``feasible``, no bound yet) of cuts that fit.
 
@@ -43,6 +44,9 @@ def assemble_plan(
     ----------
     fitting
         Whether a solver found that the cuts fit: they are then priced together.
+    brief
+        Only what a comparison reads: of the stages the slowest, of the communication the
+        pipeline's, and no notes.
 
     Raises
     ------
@@ -61,7 +65,10 @@ def assemble_plan(
         pricer.block_table(layout.tp, layout.microbatch_size),
         pricer.state_table(layout.tp, layout.dp, layout.microbatch_size),
     )
-    stages = tuple(assemble_stage(priced, rank, evaluation) for rank in range(layout.pp))
+    ranks: Sequence[int] = range(layout.pp)
+    if brief:
+        ranks = [max(ranks, key=lambda rank: (evaluation.load[rank], -rank))]
+    stages = tuple(assemble_stage(priced, rank, evaluation) for rank in ranks)
     ms = pricer.quantum.ms
     step_ms = ms(evaluation.value)
     training, cluster = pricer.training, pricer.cluster
@@ -71,7 +78,8 @@ def assemble_plan(
     per_dollar = None
     if price and tokens_per_s is not None:
         per_dollar = tokens_per_s * 3600 / (price * layout.num_gpus)
-    modes = {stage.recompute.value for stage in stages}
+    modes = {choice.mode.value for choice in evaluation.choices}
+    groups = communication_groups(priced, cuts, evaluation, stages, pipeline_alone=brief)
     return Plan(
         status=Status.FEASIBLE,
         objective=objective,
@@ -89,15 +97,15 @@ def assemble_plan(
         mfu=_mfu(priced, step_ms),
         num_gpus=layout.num_gpus,
         idle_gpus=max(0, cluster.num_gpus - layout.num_gpus) if pricer.fixed_link is None else 0,
-        peak_memory_bytes=max(stage.memory_bytes for stage in stages),
-        communication=communication_groups(priced, cuts, evaluation, stages),
+        peak_memory_bytes=evaluation.peak_bytes,
+        communication=groups,
         global_batch_size=training.global_batch_size,
         # A cut of a profile carries a length only so that formulas have one.
         sequence_length=training.sequence_length if _knows_length(pricer) else None,
         precision=training.precision,
         optimizer=training.optimizer,
         origins={origin.value: share for origin, share in priced.blocks.origin_share.items()},
-        notes=plan_notes(priced, stages),
+        notes=() if brief else plan_notes(priced, stages),
     )
 
 

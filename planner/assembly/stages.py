@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from planner.assembly.priced import Priced, pieces
 from planner.cost.layers import weakest
 from planner.plans import Stage, Verdict
@@ -28,7 +30,6 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
     problem, pricer = priced.problem, priced.pricer
     intervals = pieces(problem, rank, evaluation.cuts)
     choice = evaluation.choices[rank]
-    ms = pricer.quantum.ms
     chunks = tuple(
         tuple(
             pricer.model.layers[layer].name
@@ -37,6 +38,43 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
         )
         for start, end in intervals
     )
+    named = {
+        "rank": rank,
+        "layers": tuple(name for chunk in chunks for name in chunk),
+        "chunks": chunks,
+    }
+    held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
+    alike = (
+        tuple(tuple(priced.kinds[start:end]) for start, end in intervals),
+        choice,
+        tuple(evaluation.costs.forward[s] for s in held),
+        tuple(evaluation.costs.backward[s] for s in held),
+        tuple(evaluation.costs.weight_gradient[s] for s in held),
+        evaluation.communication[rank],
+        evaluation.in_flight[rank],
+        evaluation.held[rank] if evaluation.held else None,
+        evaluation.exposed_reduction[rank],
+        evaluation.optimizer[rank],
+        int(problem.budget_bytes[rank]),
+    )
+    known = priced.assembled.get(alike)
+    if known is None:
+        known = priced.assembled[alike] = _assembled(priced, rank, evaluation, intervals, named)
+        return known
+    return known.model_copy(update=named)
+
+
+def _assembled(
+    priced: Priced,
+    rank: int,
+    evaluation: StepEvaluation,
+    intervals: list[tuple[int, int]],
+    named: dict[str, Any],
+) -> Stage:
+    problem, pricer = priced.problem, priced.pricer
+    choice = evaluation.choices[rank]
+    ms = pricer.quantum.ms
+    held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
     memory = _memory_terms(priced, rank, evaluation)
     total = sum(memory.values())
     blocks = [block for start, end in intervals for block in range(start, end)]
@@ -46,7 +84,6 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
         * sum(memory[term] for term in ("activations", "logits", "workspace", "buffers"))
     )
     budget = int(problem.budget_bytes[rank])
-    held = problem.rank_stages[rank] if problem.is_grouped else (rank,)
     weight = sum(evaluation.costs.weight_gradient[s] for s in held)
     backward = sum(evaluation.costs.backward[s] for s in held)
     # A micro-batch passes one of a two-way rank's two stages: what it costs there on average.
@@ -62,9 +99,7 @@ def assemble_stage(priced: Priced, rank: int, evaluation: StepEvaluation) -> Sta
             for start, end in intervals
         )
     return Stage(
-        rank=rank,
-        layers=tuple(name for chunk in chunks for name in chunk),
-        chunks=chunks,
+        **named,
         recompute=choice.mode,
         recomputed_layers=recomputed,
         forward_ms=ms(sum(evaluation.costs.forward[s] for s in held)) / passes,

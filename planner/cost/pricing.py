@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner import placement
 from planner.cost import compute, memory, network
+from planner.cost.kept_prices import KeptPrices, UnitPrices
 from planner.cost.layers import LayerPrice, price_layer, weakest
 from planner.cost.layout_table import layout_problem
 from planner.cost.pins import StageWindows, stage_windows
@@ -23,7 +24,7 @@ from planner.cost.stage_table import ChainProblem, TiedPair
 from planner.cost.tables import BlockTable, FixedLink, StateTable
 from planner.graph import Chain
 from planner.plans import Layout
-from planner.specs import Cluster, Layer, Model, Origin, Tier, Training
+from planner.specs import Cluster, Model, Origin, Tier, Training
 
 __all__ = ["Pricer"]
 
@@ -47,6 +48,8 @@ class Pricer:
         Upper bound of micro-batches plus stages, for the choice of the time quantum.
     reference
         (tp, micro-batch size) that will be asked for, where only one will.
+    kept
+        What earlier questions priced already; only where there is no fixed link, and a tail.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Pricer:
         tail: bool = True,
         repeats: int | None = None,
         reference: tuple[int, int] | None = None,
+        kept: KeptPrices | None = None,
     ) -> None:
         self.model = model
         self.chain = chain
@@ -69,24 +73,14 @@ class Pricer:
         self.tail = tail
         self._reference = reference
         self._repeats = repeats or training.global_batch_size + 2 * len(chain.blocks)
-        self._block_of = {
-            layer: block for block, members in enumerate(chain.blocks) for layer in members
-        }
-        self._layer_prices: dict[tuple[int, int], tuple[LayerPrice, ...]] = {}
-        self._tables: dict[tuple[int, int], BlockTable] = {}
-        self._states: dict[tuple[int, int], StateTable] = {}
-        self._edges: dict[tuple[int, int, tuple[Tier, ...]], tuple[I64, I64]] = {}
-        self._transfers: dict[tuple[int, Tier], int] = {}
-        self._fixed_tails: dict[tuple[int, int, int], int] = {}
-        self._windows: dict[int, StageWindows] = {}
-        self._tiers: dict[tuple[int, int, int], tuple[Tier, ...]] = {}
+        self._kept = kept or KeptPrices(model, chain)
 
     # --- layers and blocks --------------------------------------------------------------------
 
     def layer_prices(self, tp: int, microbatch_size: int) -> tuple[LayerPrice, ...]:
         """The price of every layer, in model order; equal layers are priced once."""
         key = (tp, microbatch_size)
-        found = self._layer_prices.get(key)
+        found = self._kept.layers.get(key)
         if found is None:
             distinct = [
                 price_layer(
@@ -97,35 +91,11 @@ class Pricer:
                     microbatch_size=microbatch_size,
                     profile_precision=self.model.precision,
                 )
-                for layer in self._distinct_layers[0]
+                for layer in self._kept.distinct_layers[0]
             ]
-            prices = [distinct[kind] for kind in self._distinct_layers[1]]
-            found = self._layer_prices[key] = tuple(prices)
+            prices = [distinct[kind] for kind in self._kept.distinct_layers[1]]
+            found = self._kept.layers[key] = tuple(prices)
         return found
-
-    @cached_property
-    def _distinct_layers(self) -> tuple[list[Layer], list[int]]:
-        """One layer of each kind, and the kind of every layer."""
-        kinds: dict[object, int] = {}
-        first: list[Layer] = []
-        kind_of: list[int] = []
-        for layer in self.model.layers:
-            key = (layer.shape if layer.shape is not None else id(layer), layer.trainable)
-            kind = kinds.setdefault(key, len(kinds))
-            if kind == len(first):
-                first.append(layer)
-            kind_of.append(kind)
-        return first, kind_of
-
-    @cached_property
-    def _tied_layers(self) -> tuple[tuple[int, int], ...]:
-        """(layer, layer it is tied to) by index."""
-        index = {layer.name: i for i, layer in enumerate(self.model.layers)}
-        return tuple(
-            (i, index[layer.tied_to])
-            for i, layer in enumerate(self.model.layers)
-            if layer.tied_to is not None
-        )
 
     @cached_property
     def quantum(self) -> Quantum:
@@ -160,6 +130,10 @@ class Pricer:
             derived = []  # the typed times say it all
         return choose_quantum(typed, derived, total_ms=total, repeats=self._repeats)
 
+    @cached_property
+    def _unit(self) -> UnitPrices:
+        return self._kept.unit(self.quantum.exponent)
+
     def _reference_degrees(self) -> tuple[int, int]:
         """(tp, micro-batch size) whose prices set the scale of times."""
         if self._reference is not None:
@@ -177,9 +151,9 @@ class Pricer:
     def block_table(self, tp: int, microbatch_size: int) -> BlockTable:
         """Prices of the blocks at one (tensor degree, micro-batch size)."""
         key = (tp, microbatch_size)
-        table = self._tables.get(key)
+        table = self._unit.tables.get(key)
         if table is None:
-            table = self._tables[key] = self._build_block_table(self.layer_prices(*key))
+            table = self._unit.tables[key] = self._build_block_table(self.layer_prices(*key))
         return table
 
     def _build_block_table(self, prices: tuple[LayerPrice, ...]) -> BlockTable:
@@ -270,12 +244,12 @@ class Pricer:
 
     def _tied_blocks(self, prices: tuple[LayerPrice, ...]) -> tuple[tuple[int, int, int], ...]:
         pairs = []
-        for i, other in self._tied_layers:
+        for i, other in self._kept.tied_layers:
             shared = min(
                 price.embedding_parameters or price.parameters
                 for price in (prices[i], prices[other])
             )
-            first, second = sorted((self._block_of[i], self._block_of[other]))
+            first, second = sorted((self._kept.block_of[i], self._kept.block_of[other]))
             pairs.append((first, second, shared))
         return tuple(pairs)
 
@@ -284,9 +258,9 @@ class Pricer:
     def state_table(self, tp: int, dp: int, microbatch_size: int) -> StateTable:
         """States per block on one rank of a (tp, dp) layout, and the reduction and update times."""
         key = (tp, dp)
-        table = self._states.get(key)
+        table = self._unit.states.get(key)
         if table is None:
-            table = self._states[key] = self._build_state_table(tp, dp, microbatch_size)
+            table = self._unit.states[key] = self._build_state_table(tp, dp, microbatch_size)
         return table
 
     def _build_state_table(self, tp: int, dp: int, microbatch_size: int) -> StateTable:
@@ -365,9 +339,9 @@ class Pricer:
     def fixed_tail(self, layout: Layout) -> int:
         """``fixed_tail_ms`` in quanta."""
         key = (layout.dp, layout.tp, layout.pp)
-        found = self._fixed_tails.get(key)
+        found = self._unit.fixed_tails.get(key)
         if found is None:
-            found = self._fixed_tails[key] = self.quantum.quanta(self.fixed_tail_ms(layout))
+            found = self._unit.fixed_tails[key] = self.quantum.quanta(self.fixed_tail_ms(layout))
         return found
 
     def fixed_tail_ms(self, layout: Layout) -> float:
@@ -393,10 +367,10 @@ class Pricer:
         if self.fixed_link is not None:
             return (Tier.CLUSTER,) * (layout.pp - 1)
         key = (layout.dp, layout.tp, layout.pp)
-        tiers = self._tiers.get(key)
+        tiers = self._kept.tiers.get(key)
         if tiers is None:
             found = placement.boundary_tiers(self.cluster, layout.dp, layout.tp, layout.pp)
-            tiers = self._tiers[key] = tuple(found)
+            tiers = self._kept.tiers[key] = tuple(found)
         return tiers
 
     def transfer_ms(self, size_bytes: int, tier: Tier) -> float:
@@ -408,15 +382,17 @@ class Pricer:
     def transfer(self, size_bytes: int, tier: Tier) -> int:
         """``transfer_ms`` in quanta."""
         key = (size_bytes, tier)
-        found = self._transfers.get(key)
+        found = self._unit.transfers.get(key)
         if found is None:
-            found = self._transfers[key] = self.quantum.quanta(self.transfer_ms(size_bytes, tier))
+            found = self._unit.transfers[key] = self.quantum.quanta(
+                self.transfer_ms(size_bytes, tier)
+            )
         return found
 
     def edge_rows(self, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> tuple[I64, I64]:
         """One-way costs by (tier, cut position), shape (T, N+1), forward and backward."""
         key = (tp, microbatch_size, tiers)
-        rows = self._edges.get(key)
+        rows = self._unit.edges.get(key)
         if rows is None:
             blocks = self.block_table(tp, microbatch_size)
 
@@ -427,7 +403,7 @@ class Pricer:
                 return row
 
             rows = (costs(blocks.cut_forward_bytes), costs(blocks.cut_backward_bytes))
-            self._edges[key] = rows
+            self._unit.edges[key] = rows
         return rows
 
     def cheapest_edges(self, tp: int, microbatch_size: int, tiers: tuple[Tier, ...]) -> list[int]:
@@ -444,9 +420,11 @@ class Pricer:
 
     def windows(self, num_stages: int) -> StageWindows:
         """Where pins and colocations allow cuts and stages (PinError where they contradict)."""
-        found = self._windows.get(num_stages)
+        found = self._kept.windows.get(num_stages)
         if found is None:
-            found = self._windows[num_stages] = stage_windows(self.model, self.chain, num_stages)
+            found = self._kept.windows[num_stages] = stage_windows(
+                self.model, self.chain, num_stages
+            )
         return found
 
     # --- the table of a layout ----------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from planner.cost.kept_prices import kept_prices
 from planner.cost.layout_table import stages_of_layout
 from planner.cost.legality import tensor_parallel_conflict
 from planner.cost.pricing import Pricer
@@ -34,9 +35,21 @@ NO_LIMIT_BYTES = 2**60
 
 
 def plan_pricer(
-    model: Model, cluster: Cluster, training: Training, chain: Chain | None = None
+    model: Model,
+    cluster: Cluster,
+    training: Training,
+    chain: Chain | None = None,
+    *,
+    model_digest: str | None = None,
 ) -> Pricer:
     """Prices for ``plan``.
+
+    Parameters
+    ----------
+    chain
+        What the model's graph contracts to, where that is known.
+    model_digest
+        Content hash of the model, where that is known.
 
     Raises
     ------
@@ -52,7 +65,10 @@ def plan_pricer(
             f"{cluster.gpu.name} has no {training.precision.value} rate",
             fix=f"use --precision with one of {known}",
         )
-    return Pricer(model, chain or contract(model), cluster, training)
+    if chain is not None:
+        return Pricer(model, chain, cluster, training)
+    kept = kept_prices(model, cluster, training, model_digest)
+    return Pricer(model, kept.chain, cluster, training, kept=kept)
 
 
 def partition_question(

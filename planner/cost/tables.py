@@ -75,6 +75,30 @@ class BlockTable:
         backward = int(self.input_gradient.sum()) + int(self.weight_gradient.sum())
         return int(self.forward.sum()), backward
 
+    def least_largest_stage(self, stages: int) -> int:
+        """What the largest of some number of stages takes at least.
+
+        Pigeonhole: some stage holds ceil(N/P) blocks, and none beats the average or one block.
+        """
+        found = self._least_largest.get(stages)
+        if found is None:
+            prefix, largest = self._time_prefix
+            blocks = len(prefix) - 1
+            width = -(-blocks // stages)
+            window = int((prefix[width:] - prefix[:-width]).min()) if width <= blocks else 0
+            found = max(window, -(-int(prefix[-1]) // stages), largest)
+            self._least_largest[stages] = found
+        return found
+
+    @cached_property
+    def _least_largest(self) -> dict[int, int]:
+        return {}
+
+    @cached_property
+    def _time_prefix(self) -> tuple[I64, int]:
+        times = self.forward + self.input_gradient + self.weight_gradient
+        return np.concatenate([[0], np.cumsum(times)]), int(times.max())
+
 
 @dataclass(frozen=True, eq=False)
 class StateTable:

@@ -8,6 +8,7 @@ chain).
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import pairwise
 
 from planner.cost.stage_table import ChainProblem
@@ -73,7 +74,7 @@ def least_value(problem: ChainProblem) -> int:
     """A value that no cut undercuts, from totals and the best balance of the blocks."""
     prices = prices_of(problem)
     total_f, total_b = int(prices.forward[-1]), int(prices.least_backward[-1])
-    sums: list[int] = (prices.forward + prices.least_backward).tolist()
+    sums = tuple((prices.forward + prices.least_backward).tolist())
     if prices.num_stages > prices.num_blocks:
         return 0
     least = layout_bound(
@@ -88,17 +89,26 @@ def least_value(problem: ChainProblem) -> int:
     return int(least[()]) + prices.fixed_tail + prices.least_optimizer
 
 
-def _least_largest_sum(sums: list[int], stages: int) -> int:
+@lru_cache(maxsize=1024)
+def _least_largest_sum(sums: tuple[int, ...], stages: int) -> int:
     """Least T such that P intervals of sum <= T cover the chain (prefix sums given)."""
-    low = max(-(-sums[-1] // stages), max(b - a for a, b in pairwise(sums)))
-    high = sums[-1]
+    total, last = sums[-1], len(sums) - 1
+    low = max(-(-total // stages), max(b - a for a, b in pairwise(sums)))
+    high = total
     while low < high:
         middle = (low + high) // 2
-        at = 0
+        at = used = 0
+        bid = total  # the least sum above the middle that would take some interval further
         for _ in range(stages):
-            at = bisect_right(sums, sums[at] + middle) - 1
-        if at == len(sums) - 1:
-            high = middle
+            begin = sums[at]
+            end = bisect_right(sums, begin + middle) - 1
+            used = max(used, sums[end] - begin)
+            at = end
+            if end == last:
+                break
+            bid = min(bid, sums[end + 1] - begin)
+        if at == last:
+            high = used
         else:
-            low = middle + 1
+            low = bid
     return low

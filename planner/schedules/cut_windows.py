@@ -71,7 +71,14 @@ class _Reach:
 
     def first_start(self, stage: int, end: int) -> int:
         """First position from which the stage gets to ``end``."""
-        left, right = 0, len(self.sums) - 1
+        # Stages hold few blocks: look near the end first, then ever farther back.
+        right, step = end, 1
+        while self(stage, right) < end and right < len(self.sums) - 1:
+            right += 1
+        while right > 0 and self(stage, max(0, right - step)) >= end:
+            right = max(0, right - step)
+            step *= 2
+        left = max(0, right - step + 1)
         while left < right:
             middle = (left + right) // 2
             if self(stage, middle) >= end:

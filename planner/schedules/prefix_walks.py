@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.deadlines import poll
+from planner.schedules import path_kernels
 from planner.schedules.prices import UNREACHABLE
 from planner.schedules.stage_terms import StageTerms
 from planner.specs import Schedule
@@ -116,6 +117,13 @@ def _alive(terms: StageTerms, limit: int) -> Mask:
         return np.zeros_like(alive)
     room = limit - terms.prices.fixed_tail - floor - int(terms.reduction[0][alive[0]].min())
     both = terms.edge_forward + terms.edge_backward
+    if path_kernels.pays():
+        poll()
+        path_kernels.compiled_path(path_kernels.alive_walks)(
+            alive, terms.forward, terms.backward, terms.before, terms.after, both,
+            m_all, room, UNREACHABLE,
+        )  # fmt: skip
+        return alive
     width = terms.position.shape[1]
     most_f, most_b, tail = (np.zeros(width, np.int64) for _ in range(3))
     sent = np.full(width, -UNREACHABLE, np.int64)

@@ -217,14 +217,17 @@ class StageTerms:
     def balanced_path(self, cell: I64, cap: int) -> tuple[int, ...]:
         """Cuts with every cell <= cap and the least sum of t^2, so that no stage stands out."""
         t = (self.forward + self.backward).astype(np.float64)
-        masked = np.where(cell <= cap, t * t, np.inf)
         reach = np.full(self.position.shape, np.inf)
         reach[-1, 0] = 0.0
         choice = np.zeros(self.position.shape, np.int64)
-        for i in range(self.stages - 1, -1, -1):
-            sums = masked[i] + reach[i + 1][None, :]
-            choice[i] = sums.argmin(1)
-            reach[i] = sums.min(1)
+        if path_kernels.pays():
+            path_kernels.compiled_path(path_kernels.balanced)(cell, cap, t, reach, choice)
+        else:
+            masked = np.where(cell <= cap, t * t, np.inf)
+            for i in range(self.stages - 1, -1, -1):
+                sums = masked[i] + reach[i + 1][None, :]
+                choice[i] = sums.argmin(1)
+                reach[i] = sums.min(1)
         cuts, x = [0], 0
         for i in range(self.stages):
             x = int(choice[i, x])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class StageCosts:
     mirrored_forward: tuple[int, ...] | None = None
     mirrored_backward: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def backward(self) -> tuple[int, ...]:
         """Full backward, I + W."""
         return tuple(i + w for i, w in zip(self.input_gradient, self.weight_gradient, strict=True))

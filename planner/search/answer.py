@@ -118,7 +118,9 @@ def _runners_up(
             continue
         seen.add(shape)
         poll()
-        other = assemble_plan(pricer, found.layout, found.cuts, objective=objective, fitting=True)
+        other = assemble_plan(
+            pricer, found.layout, found.cuts, objective=objective, fitting=True, brief=True
+        )
         chosen.append(candidate_of(other, why_slower(plan, other)))
     return tuple(chosen)
 

@@ -241,16 +241,7 @@ def _least_kept(table: BlockTable, pricer: Pricer) -> I64:
 
 
 def _largest_stage_by_count(table: BlockTable, stages: I64) -> I64:
-    """Pigeonhole: some stage holds ceil(N/P) blocks, and none beats the average or one block."""
-    times = table.forward + table.input_gradient + table.weight_gradient
-    prefix = np.concatenate([[0], np.cumsum(times)])
-    blocks = len(times)
-    found: dict[int, int] = {}
-    for count in set(stages.tolist()):
-        width = -(-blocks // count)
-        window = int((prefix[width:] - prefix[:-width]).min()) if width <= blocks else 0
-        found[count] = max(window, -(-int(prefix[-1]) // count), int(times.max()))
-    return np.array([found[count] for count in stages.tolist()], np.int64)
+    return np.array([table.least_largest_stage(count) for count in stages.tolist()], np.int64)
 
 
 def _groups(*columns: I64) -> Iterator[tuple[tuple[int, ...], I64]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.cost.legality import legal_tensor_degrees
 from planner.cost.pricing import Pricer
+from planner.deadlines import poll
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.search.bounding import bound_layouts, least_makespans
 from planner.search.run import SearchLimits, search_layouts
-from planner.search.space import LayoutSpace, enumerate_layouts
+from planner.search.space import LayoutSpace, divisors, enumerate_layouts
 from planner.specs import Model, Objective
 
 __all__ = ["fewer_gpus_notes"]
@@ -21,7 +23,7 @@ _MOST_LAYOUTS = 10_000
 """Beyond this only GPU counts that divide the plan's are looked at."""
 _MOST_TRIED = 32
 """Layouts solved at most, most promising bounds first: a hint, not a proof."""
-_QUICK = SearchLimits(nodes_per_layout=1)
+_QUICK = SearchLimits(nodes_per_layout=0)
 
 
 def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tuple[str, ...]:
@@ -32,30 +34,41 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
     Layouts whose proven bound cannot beat the plan are never solved, so that the usual answer
     (none can) costs one vectorised bound.
     """
+    if value <= 0:
+        return ()
     training = pricer.training.model_copy(update={"allow_fewer": True})
+    price = pricer.cluster.price_per_gpu_hour
+    times = _gpu_times(model, pricer)
+    fewest = 1 if price else min(times.values(), default=0) // value + 1
+    if fewest >= plan.num_gpus:
+        return ()
+    blocks = len(pricer.chain.blocks)
     try:
-        space = enumerate_layouts(model, pricer.cluster, training, len(pricer.chain.blocks))
+        space = enumerate_layouts(model, pricer.cluster, training, blocks, fewest_gpus=fewest)
     except InputError:
         return ()
     fewer = space.num_gpus < plan.num_gpus
+    if not price:  # what cannot win by its work alone needs no prices of its own
+        for (tp, size), time in times.items():
+            same = (space.tp == tp) & (space.microbatch_size == size)
+            fewer &= ~same | (space.num_gpus > time // value)
     if fewer.sum() > _MOST_LAYOUTS:
         fewer &= plan.num_gpus % space.num_gpus == 0
     members = space.subset(fewer)
     if not len(members):
         return ()
-    notes = []
-    # What cannot win by its work alone needs no prices of its own.
     least = least_makespans(pricer, members)
     hopeful = least < value
-    if pricer.cluster.price_per_gpu_hour:
+    if price:
         hopeful |= least.astype(float) * members.num_gpus < value * plan.num_gpus
     members = members.subset(np.flatnonzero(hopeful))
     if not len(members):
         return ()
     bounds = bound_layouts(pricer, members)
+    notes = []
     faster = _promising(members, bounds.step, value)
     if len(faster):
-        result = search_layouts(pricer, faster, limits=_QUICK)
+        result = search_layouts(pricer, faster, limits=_QUICK, beat=value)
         if result.ranking and result.ranking[0].step < value:
             best = result.ranking[0]
             notes.append(
@@ -63,13 +76,17 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
                 f"{pricer.quantum.ms(best.step):.1f} ms with {best.layout.short()} "
                 "(--allow-fewer)"
             )
-    if pricer.cluster.price_per_gpu_hour:
+    if price:
         cost = value * plan.num_gpus
         # As floats: GPU time in quanta may exceed 64 bits, and this is a hint.
         cheaper = _promising(members, bounds.step.astype(float) * members.num_gpus, cost)
         if len(cheaper):
             result = search_layouts(
-                pricer, cheaper, objective=Objective.TOKENS_PER_DOLLAR, limits=_QUICK
+                pricer,
+                cheaper,
+                objective=Objective.TOKENS_PER_DOLLAR,
+                limits=_QUICK,
+                beat=cost,
             )
             if result.ranking:
                 best = result.ranking[0]
@@ -82,6 +99,27 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
                         "(--objective tokens-per-dollar)"
                     )
     return tuple(notes)
+
+
+def _gpu_times(model: Model, pricer: Pricer) -> dict[tuple[int, int], int]:
+    """What a step takes at least of all GPUs together, in quanta, by (tp, micro-batch size).
+
+    Every sample passes every block forward and backward, on T GPUs at once and with its
+    micro-batch: D x P x T x makespan >= B / m x T x (F + B).
+    """
+    training, cluster = pricer.training, pricer.cluster
+    widest = cluster.num_gpus
+    if not training.allow_cross_domain:
+        widest = min(widest, cluster.nvlink_domain)
+    pins, batch = training.pins, training.global_batch_size
+    sizes = [size for size in divisors(batch) if size <= training.max_microbatch_size]
+    times = {}
+    for tp in [pins.tp] if pins.tp else legal_tensor_degrees(model, widest):
+        for size in [pins.microbatch_size] if pins.microbatch_size else sizes:
+            poll()
+            table = pricer.block_table(tp, size)
+            times[tp, size] = batch // size * tp * sum(table.total_ms_quanta)
+    return times
 
 
 def _promising(space: LayoutSpace, bounds: Column | NDArray[np.float64], value: int) -> LayoutSpace:

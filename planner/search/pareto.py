@@ -65,5 +65,6 @@ def pareto_candidates(
     for solved in pareto_front(found):
         poll()
         own = owners[id(solved)]
-        front.append(candidate_of(assemble_plan(own, solved.layout, solved.cuts, fitting=True)))
+        brief = assemble_plan(own, solved.layout, solved.cuts, fitting=True, brief=True)
+        front.append(candidate_of(brief))
     return tuple(front)

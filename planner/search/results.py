@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from planner.cost.stage_table import ChainProblem
+from planner.deadlines import OutOfTimeError
 from planner.plans import Layout
-from planner.schedules.step import StepEvaluation
+from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds
 from planner.search.space import LayoutSpace
 from planner.solvers.step_time import StepSolution
 from planner.specs import Objective
 
-__all__ = ["LayoutResult", "SearchLimits", "SearchResult", "measured"]
+__all__ = ["LayoutResult", "SearchLimits", "SearchResult", "least_bottleneck_of", "measured"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,19 @@ def measured(
     return LayoutResult(
         index, layout, cuts, step, bound, evaluated.bottleneck, lightest, evaluated.peak_bytes
     )
+
+
+def least_bottleneck_of(
+    problem: ChainProblem, candidates: Iterable[Sequence[int] | None]
+) -> StepEvaluation | None:
+    """The best of some cuts for the bottleneck objective: least bottleneck, then step."""
+    options = []
+    with suppress(OutOfTimeError):
+        for cuts in candidates:
+            evaluated = None if cuts is None else evaluate_cuts(problem, cuts)
+            if evaluated is not None:
+                options.append(evaluated)
+    return min(options, key=lambda e: (e.bottleneck, e.value, e.cuts), default=None)
 
 
 @dataclass

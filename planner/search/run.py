@@ -14,8 +14,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,13 @@ from planner.schedules.simulate import RECURRENT
 from planner.schedules.step import StepEvaluation, evaluate_cuts
 from planner.search.bounding import SpaceBounds, bound_layouts, no_bounds, refine_bound
 from planner.search.incumbents import Reporter, Watcher
-from planner.search.results import LayoutResult, SearchLimits, SearchResult, measured
+from planner.search.results import (
+    LayoutResult,
+    SearchLimits,
+    SearchResult,
+    least_bottleneck_of,
+    measured,
+)
 from planner.search.space import LayoutSpace
 from planner.search.workers import Task, solutions_of
 from planner.solvers.chain import BottleneckSolution, solve_bottleneck
@@ -42,7 +48,8 @@ __all__ = ["LayoutResult", "SearchLimits", "SearchResult", "search_layouts"]
 
 I64 = NDArray[np.int64]
 
-_WAVE = 4
+_WAVES = (1, 1, 2, 4)
+"""Layouts solved side by side: few at first, since the first ones found leave out most others."""
 _FIRST_NODES = 300
 """Branch-and-bound nodes of the first attempt to close a layout that may hold the optimum."""
 _MOST_IMPROVED = 12
@@ -62,6 +69,7 @@ def search_layouts(
     progress: Callable[[str], None] | None = None,
     on_incumbent: Watcher | None = None,
     warm_start: tuple[Layout, tuple[int, ...]] | None = None,
+    beat: int | None = None,
 ) -> SearchResult:
     """The best layouts of a space.
 
@@ -83,6 +91,9 @@ def search_layouts(
         Told of every better value and every better bound.
     warm_start
         A layout and its cuts to fall back on while nothing better is found.
+    beat
+        A value of the objective: layouts that cannot undercut it are left alone. What is found
+        may still reach it.
 
     Raises
     ------
@@ -100,6 +111,7 @@ def search_layouts(
     state = _Search(
         pricer, space, bounds, objective, keep, limits, executor, exhaustive, progress, on_incumbent
     )
+    state.beat = beat
     if warm_start is not None:
         state.start_from(*warm_start)
     if objective is Objective.FEWEST_GPUS:
@@ -149,6 +161,7 @@ class _Search:
         self.entered = np.zeros(len(space), np.bool_)
         self.warm: LayoutResult | None = None
         self.reporter = None if on_incumbent is None else Reporter(on_incumbent, len(space))
+        self.beat: int | None = None
         self.improved: set[int] = set()
         self.ordered: list[int] | None = None  # values that are held, once somebody asks
         self.by_bound = all(schedule in RECURRENT for schedule in space.schedules)
@@ -171,6 +184,8 @@ class _Search:
         ]
         heapq.heapify(heap)
         wave: list[int] = []
+        sizes = chain(_WAVES, repeat(_WAVES[-1]))
+        size = next(sizes)
         while heap or wave:
             if late():
                 break
@@ -185,12 +200,12 @@ class _Search:
                     continue
                 wave.append(index)
                 self._set_hopeless_aside(heap)
-                if len(wave) < _WAVE and heap:
+                if len(wave) < size and heap:
                     continue
             if not wave:
                 break
             self._solve_wave(wave, 0)
-            wave = []
+            wave, size = [], next(sizes)
             self._say()
         self._close_gaps()
 
@@ -216,16 +231,13 @@ class _Search:
 
     def _set_hopeless_aside(self, heap: list[tuple[float, int, int]]) -> None:
         """Layouts whose bound cannot beat what is held leave the heap's top."""
-        if not (heap and self._hopeless(self._bound_now(heap[0][2]))):
+        if not (heap and self._hopeless(int(self.current[heap[0][2]]))):
             return
         if self.by_bound and self.objective is not Objective.BOTTLENECK:
             # What stands behind the smallest bound cannot beat it either.
             heap.clear()
-        while heap and self._hopeless(self._bound_now(heap[0][2])):
+        while heap and self._hopeless(int(self.current[heap[0][2]])):
             heapq.heappop(heap)
-
-    def _bound_now(self, index: int) -> int:
-        return int(self.current[index])
 
     def _report(self) -> None:
         """Tell what is held, to whom it may concern."""
@@ -279,9 +291,15 @@ class _Search:
             self.progress(f"{self.result.cut_solves} layouts solved{best}")
 
     def _hopeless(self, bound: int) -> bool:
+        goal = self._goal()
+        return goal is not None and bound >= goal
+
+    def _goal(self) -> int | None:
+        """The value that a layout has to undercut; None where each is solved."""
         if self.exhaustive or len(self.result.solved) < self.keep:
-            return False
-        return bound >= self._threshold(self.keep)
+            return self.beat
+        held = self._threshold(self.keep)
+        return held if self.beat is None else min(held, self.beat)
 
     def _threshold(self, place: int) -> int:
         if self.ordered is None:
@@ -306,7 +324,7 @@ class _Search:
             self.current[index] = self.closed
             return None
         try:
-            solution = solve_bottleneck(problem)
+            solution = solve_bottleneck(problem, kernel="loaded")
         except OutOfTimeError:
             return None
         self.result.bottleneck_solves += 1
@@ -323,7 +341,7 @@ class _Search:
         refined = refine_bound(self.bounds, self.space, index, solution.bound - widest)
         self.result.refined[index] = refined
         self.current[index] = self._objective_bound(index, refined)
-        return self._bound_now(index)
+        return int(self.current[index])
 
     def _close(self, index: int) -> None:
         """No cut of the layout fits."""
@@ -340,13 +358,13 @@ class _Search:
             self._report()
 
     def _task(self, index: int, node_limit: int) -> Task:
+        goal = self._goal()
         upper: int | None = None
-        if len(self.result.solved) >= self.keep and not self.exhaustive:
-            threshold = self._threshold(self.keep)
+        if goal is not None:
             if self.objective is Objective.TOKENS_PER_DOLLAR:
-                upper = -(-threshold // int(self.space.num_gpus[index]))
+                upper = -(-goal // int(self.space.num_gpus[index]))
             elif self.objective is not Objective.BOTTLENECK:
-                upper = threshold
+                upper = goal
         return (
             self.problems[index],
             self.bottlenecks[index].cuts,
@@ -363,13 +381,13 @@ class _Search:
         self.result.refined[index] = bound
         found: StepSolution | StepEvaluation | None = solution
         if self.objective is Objective.BOTTLENECK:
-            found = self._within_bottleneck(index, solution)
+            found = least_bottleneck_of(
+                self.problems[index], (self.bottlenecks[index].cuts, solution.cuts)
+            )
         if found is None or found.cuts is None or found.value is None:
-            problem = self.problems[index]
-            if problem.is_grouped and cannot_fit(problem):
+            self.current[index] = self._objective_bound(index, bound)
+            if self.problems[index].is_grouped and cannot_fit(self.problems[index]):
                 self._close(index)
-            else:
-                self.current[index] = self._objective_bound(index, bound)
             return
         self.ordered = None
         layout, value = self.space.layout(index), found.value
@@ -387,16 +405,6 @@ class _Search:
             return self._objective_bound(index, self.result.solved[index].step_bound)
         exact = 0 if self.problems[index].is_grouped else self.bottlenecks[index].bound
         return max(exact, int(self.bounds.largest_stage[index]))
-
-    def _within_bottleneck(self, index: int, solution: StepSolution) -> StepEvaluation | None:
-        """The better of two cuts for the bottleneck objective: least bottleneck, then step."""
-        options = []
-        with suppress(OutOfTimeError):
-            for cuts in (self.bottlenecks[index].cuts, solution.cuts):
-                evaluated = None if cuts is None else evaluate_cuts(self.problems[index], cuts)
-                if evaluated is not None:
-                    options.append(evaluated)
-        return min(options, key=lambda e: (e.bottleneck, e.value, e.cuts), default=None)
 
     def _close_gaps(self) -> None:
         """Branch on layouts whose bound undercuts what is held: all nodes for the best layout,
@@ -420,7 +428,7 @@ class _Search:
             if problem.is_grouped
             and index not in self.result.solved
             and index not in self.result.no_fit
-            and not self._hopeless(self._bound_now(index))
+            and not self._hopeless(int(self.current[index]))
         ]
         crowded.sort(key=lambda index: (self.bounds.estimate[index], index))
         for index in crowded[:_MOST_IMPROVED]:
@@ -443,8 +451,8 @@ class _Search:
             undecided = self._worth_improving(undecided)
             if not undecided or late():
                 break
-            for start in range(0, len(undecided), _WAVE):
-                self._solve_wave(undecided[start : start + _WAVE], node_limit)
+            for start in range(0, len(undecided), _WAVES[-1]):
+                self._solve_wave(undecided[start : start + _WAVES[-1]], node_limit)
 
     def _worth_improving(self, undecided: list[int]) -> list[int]:
         """Leave out order-simulated layouts that were tried harder already, or are not among the
@@ -464,14 +472,11 @@ class _Search:
         return self.problems[index].schedule in RECURRENT
 
     def _may_beat(self, index: int, place: int | None) -> bool:
-        bound = self._objective_bound(index, self._step_bound(index))
+        bound = self._objective_bound(index, self.result.refined[index])
         known = self.result.solved.get(index)
         if known is not None and bound >= known.value(self.objective):
             return False
         return place is None or bound < self._threshold(place)
-
-    def _step_bound(self, index: int) -> int:
-        return self.result.refined.get(index, int(self.bounds.step[index]))
 
     # --- the answer ---------------------------------------------------------------------------
 

@@ -36,14 +36,20 @@ def schedule_notes(pricer: Pricer, plan: Plan) -> tuple[str, ...]:
         problem = pricer.problem(expected)
     except InputError:
         return ()
-    balanced = solve_bottleneck(problem)
+    balanced = solve_bottleneck(problem, kernel="loaded")
     if balanced is None:
         return ()
     found = solve_step_time(problem, seeds=[balanced.cuts], node_limit=0)
     if found.cuts is None:
         return ()
     other = assemble_plan(
-        pricer, expected, found.cuts, objective=plan.objective, problem=problem, fitting=True
+        pricer,
+        expected,
+        found.cuts,
+        objective=plan.objective,
+        problem=problem,
+        fitting=True,
+        brief=True,
     )
     return (
         f"1f1b on this layout takes {format_ms(other.step_time_ms or 0.0)}: "

@@ -91,12 +91,17 @@ def divisors(number: int) -> list[int]:
 
 
 def enumerate_layouts(
-    model: Model, cluster: Cluster, training: Training, max_stages: int
+    model: Model,
+    cluster: Cluster,
+    training: Training,
+    max_stages: int,
+    *,
+    fewest_gpus: int = 1,
 ) -> LayoutSpace:
     """Every layout that is legal: T divides the model, P <= ``max_stages``, D x M x m = batch.
 
-    All GPUs are used unless ``training.allow_fewer``; T stays inside the nvlink domain unless
-    ``training.allow_cross_domain``.
+    All GPUs are used unless ``training.allow_fewer``, and then ``fewest_gpus`` at least; T stays
+    inside the nvlink domain unless ``training.allow_cross_domain``.
 
     Raises
     ------
@@ -117,6 +122,8 @@ def enumerate_layouts(
     for tp in tensor_degrees:
         poll()
         pairs = _data_and_pipeline(gpus, tp, max_stages, batch_divisors, training)
+        if fewest_gpus > 1:
+            pairs = pairs[pairs[:, 0] * pairs[:, 1] * tp >= fewest_gpus]
         if not training.allow_cross_domain:
             pairs = pairs[stays_in_domain(cluster, tp, pairs[:, 0] * pairs[:, 1] * tp)]
         if not len(pairs):

@@ -91,6 +91,7 @@ class Answering:
         """Import and compile what questions need, so that the first one does not wait for it."""
         with suppress(ImportError):
             import_module("numba")  # compiled loops are then used from the first operation on
+            import_module("planner.solvers.chain_kernels")
         plan = api.plan(
             "llama3-8b", "dgx-h100:2", global_batch_size=32, sequence_length=4096, runners_up=0
         )

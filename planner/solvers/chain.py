@@ -6,6 +6,7 @@ obeys pins and colocation. The answer is proven: nothing below it is reachable.
 
 from __future__ import annotations
 
+import sys
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ __all__ = [
     "uses_numba",
 ]
 
-Kernel = Literal["auto", "python", "numba"]
+Kernel = Literal["auto", "loaded", "python", "numba"]
 
 
 class BottleneckSolution(NamedTuple):
@@ -60,7 +61,8 @@ def solve_bottleneck(
     ----------
     kernel
         ``python`` never imports numba; ``numba`` always uses the compiled kernels; ``auto``
-        uses them for large chains if numba is installed. The value is the same.
+        uses them for large chains if numba is installed; ``loaded`` wherever this process has
+        them at hand already. The value is the same.
     upper_bound
         Answers above it are not wanted: None is returned instead.
 
@@ -88,6 +90,8 @@ def solve_bottleneck(
         if bound > upper:
             return None
         lower = bound
+    # Counts of work are part of an answer: they must not depend on what is loaded by chance.
+    compiled = compiled and kernel != "loaded"
     if compiled and tables.inclusion_monotone:
         from planner.solvers import chain_kernels
 
@@ -107,6 +111,8 @@ _NUMBA_PAYS = 20_000
 
 def uses_numba(tables: ChainTables, kernel: Kernel) -> bool:
     """Whether a call with this ``kernel`` runs the compiled programs."""
+    if kernel == "loaded":
+        return "planner.solvers.chain_kernels" in sys.modules
     if kernel == "auto":
         large = tables.num_blocks * tables.num_stages > _NUMBA_PAYS
         return large and chain_packed.numba_installed()

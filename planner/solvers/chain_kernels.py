@@ -130,6 +130,7 @@ def greedy(rows, stages, sparse, tied, info, cuts, lower, upper):  # type: ignor
     found = False
     probes = states = 0
     base_kept = EXTRA + modes + max(base, 0)
+    most_workspace = workspace(rows, sparse, max(base, 0), 0, count)
     while low < high:
         probes += 1
         start = 0
@@ -154,12 +155,12 @@ def greedy(rows, stages, sparse, tied, info, cuts, lower, upper):  # type: ignor
                     right = middle - 1
             end = left if all_legal else max(start, rows[LEGAL, left])
             states += 1
-            slow = not exact
-            if exact and end > start and stages[stage, BINDS] != 0:
+            # The same tests as the prober's, so that the counts of probes agree, too.
+            slow = False
+            if end > start and (not exact or stages[stage, BINDS] != 0):
                 held = rows[STATIC, end] - rows[STATIC, start]
                 held += stages[stage, FLIGHT] * (rows[base_kept, end] - rows[base_kept, start])
-                held += workspace(rows, sparse, max(base, 0), start, end)
-                slow = held > stages[stage, ROOM]
+                slow = not exact or held > stages[stage, ROOM] - most_workspace
             if slow:
                 left, right = start, end
                 while left < right:

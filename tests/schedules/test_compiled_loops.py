@@ -7,6 +7,7 @@ import pytest
 from step_instances import step_problem
 
 from planner.schedules import path_kernels, recompute_kernel, recurrence_kernel, simulate
+from planner.schedules.prefix_walks import surviving_stages
 from planner.schedules.prices import prices_of
 from planner.schedules.stage_terms import StageTerms
 from planner.specs import Recompute, Schedule, Sends
@@ -86,6 +87,13 @@ def test_paths_through_the_windows(monkeypatch, compiled):
             yield terms.shortest_before(terms.forward, terms.edge_forward)
             yield terms.shortest_after(terms.forward + terms.backward, both)
             yield terms.largest_after(terms.primary)
+            least = terms.least_largest(terms.primary)
+            if least is None:
+                return
+            yield np.array(terms.balanced_path(terms.primary, least))
+            for limit in (least + 1, least + least // 16, 2 * least):
+                left = surviving_stages(terms, limit)
+                yield np.zeros(1) if left is None else left.possible
 
         plain = list(found())
         monkeypatch.setattr(path_kernels, "pays", lambda: True)

@@ -65,6 +65,25 @@ def test_equals_brute_force_on_random_instances(block):
     assert feasible > 100
 
 
+@pytest.mark.skipif("numba" not in KERNELS, reason="needs numba")
+def test_what_is_loaded_by_chance_changes_nothing():
+    looked = 0
+    for seed in range(1500):
+        problem = random_problem(seed)
+        tables = tables_of(problem)
+        if not (tables.cuts_monotone and tables.inclusion_monotone):
+            continue
+        looked += 1
+        solve_bottleneck(problem, kernel="numba")  # loads the compiled programs
+        plain = solve_bottleneck(problem, kernel="python")
+        loaded = solve_bottleneck(problem, kernel="loaded")
+        if plain is None or loaded is None:
+            assert plain is loaded, seed
+        else:
+            assert plain._replace(states=0) == loaded._replace(states=0), seed
+    assert looked > 200
+
+
 def test_instances_reach_every_route():
     routes = set()
     for seed in range(400):
