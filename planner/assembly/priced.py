@@ -28,6 +28,8 @@ class Priced:
     states: StateTable
     assembled: dict[object, Stage] = field(default_factory=dict)
     """A rank that was assembled, by all that its figures depend on."""
+    at_depth_one: dict[object, dict[str, int]] = field(default_factory=dict)
+    """Memory with one micro-batch in flight, by blocks and recompute."""
 
     @cached_property
     def sums(self) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.assembly.priced import Priced, pieces
 from planner.cost.layers import weakest
+from planner.cost.stage_table import RecomputeChoice
 from planner.plans import Stage, Verdict
 from planner.schedule_rules import RULES
 from planner.schedules.step import StepEvaluation
@@ -137,6 +138,20 @@ def verdict_of(total: int, upper: int, budget: int) -> Verdict:
     return Verdict.FITS if upper <= budget else Verdict.TIGHT
 
 
+def _interval_terms(
+    priced: Priced, rank: int, start: int, end: int, choice: RecomputeChoice
+) -> dict[str, int]:
+    """``problem.memory_terms``, computed once for intervals that differ in the depth alone."""
+    depth = int(priced.problem.in_flight[rank])
+    alike = (tuple(priced.kinds[start:end]), choice.mode, choice.layers)
+    known = priced.at_depth_one.get(alike)
+    if known is None:
+        known = priced.problem.memory_terms(rank, start, end, choice.mode, choice.layers)
+        known["activations"] //= max(1, depth)
+        priced.at_depth_one[alike] = known
+    return {**known, "activations": depth * known["activations"]}
+
+
 def _memory_terms(priced: Priced, rank: int, evaluation: StepEvaluation) -> dict[str, int]:
     """The rank's memory with states and activations taken apart; the terms add up the same."""
     problem, states = priced.problem, priced.states
@@ -152,7 +167,7 @@ def _memory_terms(priced: Priced, rank: int, evaluation: StepEvaluation) -> dict
         }
     else:
         start, end = intervals[0]
-        terms = problem.memory_terms(rank, start, end, choice.mode, choice.layers)
+        terms = _interval_terms(priced, rank, start, end, choice)
         counts = (evaluation.in_flight[rank],)
         terms["activations"] += choice.memory_bytes - sum(terms.values())
 

@@ -65,8 +65,9 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
     if not len(members):
         return ()
     bounds = bound_layouts(pricer, members)
+    fitting = bounds.memory_short == 0
     notes = []
-    faster = _promising(members, bounds.step, value)
+    faster = _promising(members, bounds.step, value, fitting)
     if len(faster):
         result = search_layouts(pricer, faster, limits=_QUICK, beat=value)
         if result.ranking and result.ranking[0].step < value:
@@ -79,7 +80,8 @@ def fewer_gpus_notes(model: Model, pricer: Pricer, plan: Plan, value: int) -> tu
     if price:
         cost = value * plan.num_gpus
         # As floats: GPU time in quanta may exceed 64 bits, and this is a hint.
-        cheaper = _promising(members, bounds.step.astype(float) * members.num_gpus, cost)
+        step_cost = bounds.step.astype(float) * members.num_gpus
+        cheaper = _promising(members, step_cost, cost, fitting)
         if len(cheaper):
             result = search_layouts(
                 pricer,
@@ -122,7 +124,13 @@ def _gpu_times(model: Model, pricer: Pricer) -> dict[tuple[int, int], int]:
     return times
 
 
-def _promising(space: LayoutSpace, bounds: Column | NDArray[np.float64], value: int) -> LayoutSpace:
+def _promising(
+    space: LayoutSpace,
+    bounds: Column | NDArray[np.float64],
+    value: int,
+    fitting: NDArray[np.bool_],
+) -> LayoutSpace:
     """The layouts whose bound undercuts a value, the smallest bounds first, not too many."""
-    order = np.argsort(bounds, kind="stable")[:_MOST_TRIED]
-    return space.subset(np.sort(order[bounds[order] < value]))
+    able = np.flatnonzero(fitting & (bounds < value))
+    order = able[np.argsort(bounds[able], kind="stable")[:_MOST_TRIED]]
+    return space.subset(np.sort(order))
