@@ -90,6 +90,10 @@ class Server:
         await self._set_health(_NOT_SERVING)
         await self._health.set("", _SERVING)
         await self._server.start()
+        log.info(
+            "starting workers; the first start after an installation compiles for a minute or more",
+            extra={"address": self.address, "slots": settings.slots},
+        )
         await self._pool.start()
         self._operations.start()
         self._watching = asyncio.create_task(self._watch(), name="watches")
