@@ -122,13 +122,18 @@ async def figures(server: ServerProcess, seconds: float) -> None:
             "fresh cuts of 130 layers",
             lambda n: stub.PartitionStages(partition(n), timeout=10), 4, seconds,
         )  # fmt: skip
-        await each(
-            "fresh 405B search, 16,384 GPUs",
-            lambda n: stub.SolvePlan(
-                search("llama3-405b", "dgx-h100:2048", 2048 + 16 * n, 8192), timeout=60
-            ),
-            20,
-        )
+        for name, count in (("the plan alone", 0), ("with three runners-up", 3)):
+
+            def fresh(n: int, count: int = count) -> pb.SolvePlanRequest:
+                asked = search("llama3-405b", "dgx-h100:2048", 2048 + 16 * n, 8192)
+                asked.question.runner_up_count = count
+                return asked
+
+            await each(
+                f"fresh 405B search, 16,384 GPUs, {name}",
+                lambda n, fresh=fresh: stub.SolvePlan(fresh(n), timeout=60),
+                20,
+            )
 
         async def one_curve(n: int) -> None:
             question = curve("llama3-405b", 2048 + 16 * n, 8192, SIZES)
