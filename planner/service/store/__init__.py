@@ -12,6 +12,7 @@ from planner.service.store.protocol import PlanStore
 from planner.service.store.records import (
     BegunRequest,
     Creation,
+    HeldRequest,
     ModelRecord,
     NewPlan,
     OperationRecord,
@@ -26,6 +27,7 @@ from planner.service.store.records import (
 __all__ = [
     "BegunRequest",
     "Creation",
+    "HeldRequest",
     "MemoryCaps",
     "ModelRecord",
     "NewPlan",

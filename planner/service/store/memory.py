@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from planner.service.store.paging import (
 )
 from planner.service.store.records import (
     BegunRequest,
+    HeldRequest,
     ModelRecord,
     NewPlan,
     OperationState,
@@ -120,6 +121,21 @@ class MemoryStore(MemoryOperations):
             ),
         )
         return BegunRequest(outcome=RequestOutcome.FRESH, owner=owner, lease_until=until)
+
+    async def renew_requests(
+        self, held: Collection[HeldRequest], *, lease_s: float
+    ) -> frozenset[HeldRequest]:
+        """See `PlanStore.renew_requests`."""
+        until = self._now() + lease_s
+        kept = set()
+        for each in held:
+            key = (each.caller, each.method, each.request_id)
+            found = self._requests.get(key)
+            if found is None or found.response_bytes is not None or found.owner != each.owner:
+                continue
+            self._requests.put(key, replace(found, lease_until=until))
+            kept.add(each)
+        return frozenset(kept)
 
     async def finish_request(
         self,

@@ -8,6 +8,7 @@ from typing import Protocol
 from planner.service.store.records import (
     BegunRequest,
     Creation,
+    HeldRequest,
     ModelRecord,
     NewPlan,
     OperationRecord,
@@ -166,9 +167,15 @@ class PlanStore(Protocol):
     ) -> BegunRequest:
         """Take a request id, or say who has it or what its answer was.
 
-        An owner whose lease has lapsed has lost it. Let ``lease_s`` cover the call's deadline
-        and ``owner`` be this call's own, so that a late answer of a lost one is not taken.
+        An owner whose lease has lapsed has lost it: `renew_requests` before. Let ``owner`` be
+        this call's own, so that a late answer of a lost one is not taken.
         """
+        ...
+
+    async def renew_requests(
+        self, held: Collection[HeldRequest], *, lease_s: float
+    ) -> frozenset[HeldRequest]:
+        """Extend the leases of begun requests; those that are still their owners'."""
         ...
 
     async def finish_request(

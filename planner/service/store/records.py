@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 __all__ = [
     "BegunRequest",
     "Creation",
+    "HeldRequest",
     "ModelRecord",
     "NewPlan",
     "OperationRecord",
@@ -111,6 +112,16 @@ class BegunRequest:
     owner: str | None = None
     lease_until: float | None = None
     response_bytes: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class HeldRequest:
+    """A request id that a call has begun, and the call's own name."""
+
+    caller: str
+    method: str
+    request_id: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, exc, text
@@ -18,6 +19,7 @@ from planner.service.store.errors import StoreError, StoreUnavailableError
 from planner.service.store.records import (
     BegunRequest,
     Creation,
+    HeldRequest,
     ModelRecord,
     NewPlan,
     OperationRecord,
@@ -27,6 +29,7 @@ from planner.service.store.records import (
     StoreCounts,
 )
 from planner.service.store.sql_engine import begin, is_conflict, make_engine, translated
+from planner.service.store.sql_presence import Presence, let_go
 from planner.service.store.sql_schema import create_schema
 
 __all__ = ["SqlStore", "open_sql_store"]
@@ -43,12 +46,21 @@ _TRIES = 4
 def open_sql_store(url: str, *, clock: Callable[[], float]) -> SqlStore:
     """Connect to a database and create the tables that it lacks."""
     engine = make_engine(url, pool_size=POOL_SIZE)
+    presence = None
     try:
+        if engine.dialect.name == "sqlite":
+            presence = Presence(Path(str(engine.url.database)))
         _transact(engine, create_schema, write=True)
+        if presence is not None:
+            if presence.alone:
+                _transact(engine, let_go, write=True)
+            presence.share()
     except (StoreError, InputError):
         engine.dispose()
+        if presence is not None:
+            presence.close()
         raise
-    return SqlStore(engine, clock=clock)
+    return SqlStore(engine, clock=clock, presence=presence)
 
 
 def _transact(engine: Engine, work: Callable[[Connection], T], *, write: bool) -> T:
@@ -77,10 +89,15 @@ class SqlStore:
         An engine of `planner.service.store.sql_engine.make_engine` whose tables exist.
     clock
         Seconds since the epoch; called in the store's threads.
+    presence
+        What shows others that this store is open, until it is closed.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, engine: Engine, *, clock: Callable[[], float], presence: Presence | None = None
+    ) -> None:
         self._engine = engine
+        self._presence = presence
         self._clock = clock
         self._closed = False
         shared = engine.dialect.name == "postgresql"
@@ -219,6 +236,12 @@ class SqlStore:
             ttl_s=ttl_s,
         )
 
+    async def renew_requests(
+        self, held: Collection[HeldRequest], *, lease_s: float
+    ) -> frozenset[HeldRequest]:
+        """See `PlanStore.renew_requests`."""
+        return await self._write(contents.renew_requests, held, lease_s=lease_s)
+
     async def finish_request(
         self,
         *,
@@ -333,6 +356,8 @@ class SqlStore:
         for executor in {self._writers, self._readers}:
             await asyncio.to_thread(executor.shutdown)
         await asyncio.to_thread(self._engine.dispose)
+        if self._presence is not None:
+            self._presence.close()
 
     async def _read(
         self,

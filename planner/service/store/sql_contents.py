@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, case, delete, func, select, tuple_, update
@@ -17,6 +17,7 @@ from planner.service.store.paging import (
 )
 from planner.service.store.records import (
     BegunRequest,
+    HeldRequest,
     ModelRecord,
     NewPlan,
     Page,
@@ -40,6 +41,7 @@ __all__ = [
     "purge_expired",
     "put_model",
     "put_plans",
+    "renew_requests",
 ]
 
 _RQ = REQUESTS.c
@@ -98,6 +100,27 @@ def begin_request(
         connection.execute(update(REQUESTS).where(mine).values(**taken))
         return fresh
     raise StoreUnavailableError("the request id is being given back")
+
+
+def renew_requests(
+    connection: Connection, now: float, held: Collection[HeldRequest], *, lease_s: float
+) -> frozenset[HeldRequest]:
+    """See `PlanStore.renew_requests`."""
+    kept = set()
+    # In one order everywhere: two replicas that lock rows of each other do not deadlock.
+    for each in sorted(held):
+        renewed = connection.execute(
+            update(REQUESTS)
+            .where(
+                _request(each.caller, each.method, each.request_id),
+                _RQ.owner == each.owner,
+                _RQ.response_bytes.is_(None),
+            )
+            .values(lease_until=now + lease_s)
+        )
+        if renewed.rowcount == 1:
+            kept.add(each)
+    return frozenset(kept)
 
 
 def finish_request(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import signal
 import sqlite3
 import stat
@@ -13,11 +15,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import exc, make_url
-from store_places import TTL_S, create, every_plan, in_loop, plans
+from store_places import TTL_S, begin, create, every_plan, in_loop, plans
 
 from planner.errors import InputError
 from planner.service.store import (
     OperationState,
+    RequestOutcome,
     StoreError,
     StoreFullError,
     StoreUnavailableError,
@@ -45,6 +48,24 @@ async def main():
 asyncio.run(main())
 """
 
+HOLDER = """
+import asyncio, os, signal, sys
+from planner.service.store import open_store
+
+async def main():
+    store = open_store(sys.argv[1])
+    await store.create_operation(
+        caller="ann", method="CreatePlan", request_bytes=b"q", request_hash="h",
+        ttl_s=3600, owner="holder", lease_s=3600)
+    await store.begin_request(
+        caller="ann", method="SolvePlan", request_id="id-1", request_hash="hash",
+        owner="holder", lease_s=3600, ttl_s=3600)
+    print("held", flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
+"""
+
 CLAIMER = """
 import asyncio, sys
 from planner.service.store import open_store
@@ -68,7 +89,11 @@ def file(tmp_path: Path) -> Path:
 
 def start(program: str, url: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", program, url], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, url],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -85,6 +110,47 @@ async def test_what_was_acknowledged_survives_a_kill(file: Path) -> None:
     assert (operation.name, operation.attempts) == (output.strip(), 2)
     assert not (await create(store, request_id="r", request_hash="h")).created
     await store.close()
+
+
+@in_loop
+async def test_what_a_dead_process_held_is_free_for_the_next_one_alone(file: Path) -> None:
+    url = f"sqlite:///{file}"
+    holder = start(HOLDER, url)
+    assert holder.stdout is not None
+    assert await asyncio.to_thread(holder.stdout.readline) == "held\n"
+    second = open_store(url)
+    third = open_store(url)
+    holder.kill()
+    await asyncio.to_thread(holder.communicate)
+    fourth = open_store(url)  # two others live on, and might be the ones who hold it
+    for store in (second, third, fourth):
+        assert (await begin(store, owner="next")).outcome is RequestOutcome.IN_PROGRESS
+        assert await store.claim_operation("next", lease_s=60) is None
+        await store.close()
+    alone = open_store(url)
+    assert (await begin(alone, request_hash="x")).outcome is RequestOutcome.CONFLICT
+    assert (await begin(alone, owner="next")).outcome is RequestOutcome.FRESH
+    operation = await alone.claim_operation("next", lease_s=60)
+    assert operation is not None
+    assert operation.attempts == 2
+    await alone.close()
+
+
+@in_loop
+async def test_without_locks_nobody_is_known_to_be_alone(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_descriptor: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    url = f"sqlite:///{file}"
+    store = open_store(url)
+    await begin(store, lease_s=600)
+    await store.close()
+    again = open_store(url)
+    assert (await begin(again)).outcome is not RequestOutcome.FRESH
+    await again.close()
 
 
 @in_loop
