@@ -7,8 +7,8 @@ import logging
 import re
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,14 +22,9 @@ from planner.service.frames import Answer
 from planner.service.identity import Caller
 from planner.service.lanes import lane_of
 from planner.service.pool import Job, OutOfTimeError, Pool, PoolWatcher
+from planner.service.request_ids import RequestIds
 from planner.service.settings import ServiceSettings
-from planner.service.store import (
-    NewPlan,
-    PlanLabels,
-    PlanStore,
-    RequestOutcome,
-    StoreError,
-)
+from planner.service.store import NewPlan, PlanLabels, PlanStore, StoreError
 from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 
@@ -43,8 +38,8 @@ _LEAST_S = 0.06
 """An answer leaves at least 50 ms before the caller's deadline; the rest is the way out."""
 _SOLVER_STOPS_BEFORE_S = 0.4
 """The solver is asked to stop so much before the answer has to leave, or a fifth of the time."""
+_NO_SOLUTION = "TERMINATION_REASON_NO_SOLUTION_FOUND"
 _KEPT_MODEL_BYTES = 64 << 20
-_POLL_S = 0.05
 _MODEL_OF_SKETCH = re.compile(rb'"model_content_hash": "([0-9a-f]{64})"')
 
 _HASHED_AS = {"StreamPlan": "SolvePlan", "CreatePlan": "SolvePlan"}
@@ -55,6 +50,16 @@ _UNKNOWN_WHEN_LATE = {
     "PartitionStages": pb.PartitionStagesResponse,
 }
 """Methods that answer ``unknown`` where the deadline comes first; others fail."""
+_ANSWERS: dict[str, Any] = {
+    "SolvePlan": pb.SolvePlanResponse,
+    "StreamPlan": pb.SolvePlanResponse,
+    "PartitionStages": pb.PartitionStagesResponse,
+    "EvaluatePlan": pb.EvaluatePlanResponse,
+    "ExplainPlan": pb.ExplainPlanResponse,
+    "SimulateSchedule": pb.SimulateScheduleResponse,
+    "ComputeScalingCurve": pb.CurveAnswer,
+}
+"""What methods whose requests may pin revisions answer."""
 
 
 class Watcher(PoolWatcher, Protocol):
@@ -81,6 +86,8 @@ class Asked:
     cached: bool = False
     queue_s: float = 0.0
     solve_s: float = 0.0
+    kept: bool = True
+    """Whether a retry gets it again: not where time or a lost worker left it without a plan."""
 
 
 class Engine:
@@ -95,6 +102,7 @@ class Engine:
         self.cache = AnswerCache(settings.cache_bytes)
         self.replica = uuid.uuid4().hex[:12]
         self.draining = False
+        self.request_ids = RequestIds(store, settings, self.replica)
         self._watcher = watcher
         self._buckets: dict[str, TokenBucket] = {}
         self._models: OrderedDict[str, bytes] = OrderedDict()
@@ -128,10 +136,7 @@ class Engine:
         ServiceError
             What a caller is told instead of an answer.
         """
-        if self.draining:
-            raise errors.draining(1.0)
-        if counted:
-            self._count(caller)
+        self.admit(caller, counted=counted)
         check_limits(request, self.settings)
         key = self.key(method, request)
         now = asyncio.get_running_loop().time()
@@ -144,17 +149,22 @@ class Engine:
         if not request_id:
             return await self._solve(method, request, key, caller, now, remaining_s, on_progress)
         identity = self.identity(method, request)
-        async with self._once(method, request_id, identity, caller, now, remaining_s) as slot:
-            if slot.known is None:
-                if hit is not None:
-                    asked = Asked(hit.response, cached=True)
-                else:
-                    asked = await self._solve(
-                        method, request, key, caller, now, remaining_s, on_progress
-                    )
+        answer_by, _ = self.deadlines(now, remaining_s)
+        async with self.request_ids.once(
+            caller.name, method, request_id, identity, answer_by
+        ) as slot:
+            if slot.known is not None:
+                _check_replay(method, request, slot.known)
+                return Asked(slot.known, cached=True)
+            if hit is not None:
+                asked = Asked(hit.response, cached=True)
+            else:
+                asked = await self._solve(
+                    method, request, key, caller, now, remaining_s, on_progress
+                )
+            if asked.kept:
                 slot.made = asked.response
-                return asked
-            return Asked(slot.known, cached=True)
+            return asked
 
     def key(self, method: str, request: Message) -> str:
         """What the answer to a request is kept under."""
@@ -171,31 +181,37 @@ class Engine:
         hit = self.cache.get(key)
         if hit is None:
             return None
-        expected = getattr(request, "expected", None)
-        if expected is not None:
-            actual = {
-                "model_revision": hit.revisions[0],
-                "calibration_revision": hit.revisions[1],
-                "planner_version": self.pool.versions.planner_version if self.pool.versions else "",
-            }
-            for name, value in actual.items():
-                wanted = getattr(expected, name)
-                if wanted and wanted != value:
-                    raise errors.revision_changed(name, wanted, value)
+        _check_pins(request, self._version(), *hit.revisions)
         self._watcher.cache("hit")
         return hit
 
-    def _count(self, caller: Caller) -> None:
+    def _version(self) -> str:
+        return self.pool.versions.planner_version if self.pool.versions else ""
+
+    def admit(self, caller: Caller, *, counted: bool = True) -> None:
+        """Let a call in.
+
+        Raises
+        ------
+        ServiceError
+            The server is about to end, or the caller's quota is used up.
+        """
+        if self.draining:
+            raise errors.draining(1.0)
+        wait = self.wait_for_quota(caller) if counted else 0.0
+        if wait:
+            raise errors.quota_exceeded(caller.name, wait)
+
+    def wait_for_quota(self, caller: Caller) -> float:
+        """Count a question against its caller's quota: 0, or the seconds until there is room."""
         rate = caller.rate_per_s or self.settings.caller_rate_per_s
         if rate is None:
-            return
+            return 0.0
         bucket = self._buckets.get(caller.name)
         if bucket is None:
             burst = caller.burst or self.settings.caller_burst
             bucket = self._buckets[caller.name] = TokenBucket(rate, burst)
-        wait = bucket.take()
-        if wait:
-            raise errors.quota_exceeded(caller.name, wait)
+        return bucket.take()
 
     async def _solve(
         self,
@@ -210,6 +226,8 @@ class Engine:
         answer_by, solve_by = self.deadlines(now, remaining_s)
         if remaining_s is not None and answer_by <= now:
             raise errors.deadline_passed()
+        if self.pool.versions:
+            _check_pins(request, self._version())  # of model and calibration the worker knows
         limits = getattr(request, "limits", None)
         job = Job(
             method=method,
@@ -231,14 +249,15 @@ class Engine:
         try:
             answer = await self.pool.run(job)
         except OutOfTimeError:
-            return Asked(self._late(method, key), queue_s=job.queued_s)
+            return Asked(self._late(method, key), queue_s=job.queued_s, kept=False)
         self._watcher.observe_solve(method, answer.solve_s)
         if answer.reason:
             self._watcher.terminated(answer.reason, answer.limit, answer.gap)
         await self._keep(
             answer, key, caller, cacheable=not getattr(request, "validate_only", False)
         )
-        return Asked(answer.response, queue_s=job.queued_s, solve_s=answer.solve_s)
+        kept = answer.final or answer.reason != _NO_SOLUTION
+        return Asked(answer.response, queue_s=job.queued_s, solve_s=answer.solve_s, kept=kept)
 
     def deadlines(self, now: float, remaining_s: float | None) -> tuple[float, float]:
         """By when the answer has to leave the worker, and by when the solver is to stop."""
@@ -255,20 +274,15 @@ class Engine:
         kind = _UNKNOWN_WHEN_LATE.get(method)
         if kind is None:
             raise errors.deadline_passed()
-        versions = self.pool.versions
         response = kind(
             plan=plan_pb2.Plan(status=plan_pb2.STATUS_UNKNOWN),
             termination=common_pb2.Termination(
                 reason=common_pb2.TERMINATION_REASON_NO_SOLUTION_FOUND,
                 limit=common_pb2.TERMINATION_LIMIT_TIME,
             ),
-            revisions=common_pb2.Revisions(
-                planner_version=versions.planner_version if versions else "", request_hash=key
-            ),
+            revisions=common_pb2.Revisions(planner_version=self._version(), request_hash=key),
         )
-        self._watcher.terminated(
-            "TERMINATION_REASON_NO_SOLUTION_FOUND", "TERMINATION_LIMIT_TIME", None
-        )
+        self._watcher.terminated(_NO_SOLUTION, "TERMINATION_LIMIT_TIME", None)
         return response.SerializeToString(deterministic=True)
 
     # --- what is kept -------------------------------------------------------------------------
@@ -327,64 +341,25 @@ class Engine:
         if cacheable and answer.final:
             self.cache.put(key, CachedAnswer(answer.response, answer.revisions))
 
-    # --- the same request once ----------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _once(
-        self,
-        method: str,
-        request_id: str,
-        identity: str,
-        caller: Caller,
-        now: float,
-        remaining_s: float | None,
-    ) -> AsyncIterator[_Once]:
-        """The answer that this request id had, or the right to make it.
-
-        Of several calls with one id, one works and the others wait for its answer.
-        """
-        answer_by, _ = self.deadlines(now, remaining_s)
-        owner = f"{self.replica}/{uuid.uuid4().hex[:8]}"
-        names: dict[str, Any] = {
-            "caller": caller.name, "method": method, "request_id": request_id,
-        }  # fmt: skip
-        ttl_s = self.settings.request_ttl_s
-        while True:
-            begun = await self.store.begin_request(
-                **names,
-                request_hash=identity,
-                owner=owner,
-                lease_s=max(1.0, answer_by - now) + self.settings.lease_s,
-                ttl_s=ttl_s,
-            )
-            if begun.outcome is RequestOutcome.CONFLICT:
-                raise errors.request_id_reused(request_id)
-            if begun.outcome is RequestOutcome.DONE:
-                yield _Once(begun.response_bytes)
-                return
-            if begun.outcome is RequestOutcome.FRESH:
-                break
-            if asyncio.get_running_loop().time() >= answer_by:
-                raise errors.deadline_passed()
-            await asyncio.sleep(_POLL_S)
-        slot = _Once(None)
-        try:
-            yield slot
-        finally:
-            if slot.made is None:
-                await asyncio.shield(self.store.abandon_request(**names, owner=owner))
-            else:
-                try:
-                    await asyncio.shield(
-                        self.store.finish_request(
-                            **names, owner=owner, response_bytes=slot.made, ttl_s=ttl_s
-                        )
-                    )
-                except StoreError as error:  # the answer is none the worse for it
-                    log.warning("the answer to a request id is not kept: %s", error)
+def _check_replay(method: str, request: Any, response: bytes) -> None:
+    """Hold an answer of earlier on against the pins of the call that asks for it again."""
+    if method in _ANSWERS and request.HasField("expected"):
+        made = _ANSWERS[method].FromString(response).revisions
+        _check_pins(request, made.planner_version, made.model_revision, made.calibration_revision)
 
 
-@dataclass
-class _Once:
-    known: bytes | None
-    made: bytes | None = None
+def _check_pins(request: Any, version: str, model: str = "", calibration: str = "") -> None:
+    """Raise where a request pins other revisions than an answer's.
+
+    An answer that is made from no model, as of a schedule by its name, has a version alone.
+    """
+    if "expected" not in request.DESCRIPTOR.fields_by_name:
+        return
+    actual = {"planner_version": version}
+    if model or calibration:
+        actual |= {"model_revision": model, "calibration_revision": calibration}
+    for name, value in actual.items():
+        wanted = getattr(request.expected, name)
+        if wanted and wanted != value:
+            raise errors.revision_changed(name, wanted, value)
