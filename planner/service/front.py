@@ -114,7 +114,7 @@ class Front:
         self, method: str, request: Any, context: Context
     ) -> AsyncIterator[tuple[bytes, bool]]:
         """Messages on the way, and the last one."""
-        found: asyncio.Queue[bytes] = asyncio.Queue()
+        found: asyncio.Queue[bytes | None] = asyncio.Queue()
         asking = asyncio.create_task(
             self._engine.ask(
                 method,
@@ -124,23 +124,16 @@ class Front:
                 on_progress=found.put_nowait,
             )
         )
+        asking.add_done_callback(lambda _: found.put_nowait(None))
         try:
-            while True:
-                getting = asyncio.create_task(found.get())
-                await asyncio.wait({asking, getting}, return_when=asyncio.FIRST_COMPLETED)
-                if getting.done():
-                    yield getting.result(), False
-                    continue
-                getting.cancel()
-                break
+            while (message := await found.get()) is not None:
+                yield message, False
             asked = await asking
-            while not found.empty():
-                yield found.get_nowait(), False
             _say_how(context, asked)
             yield asked.response, True
         finally:
             asking.cancel()
-            await asyncio.wait({asking})
+            await asyncio.gather(asking, return_exceptions=True)
 
     async def batch_compute_scaling_curves(
         self, data: bytes, context: Context
