@@ -120,23 +120,29 @@ def test_a_plan_that_time_left_unknown_is_not_kept(server: ServerProcess) -> Non
     assert stub.SolvePlan(request, timeout=60) == answer
 
 
-@pytest.mark.parametrize(
-    "rpc", [rpc for rpc in SOLVING if rpc.name in PINNED], ids=lambda r: r.name
-)
-def test_pins_hold_for_answers_of_earlier_on(server: ServerProcess, rpc: object) -> None:
-    request = rpc.good()  # type: ignore[attr-defined]
-    request.request_id = "pinned"
-    first = rpc.call(server, request)  # type: ignore[attr-defined]
-    revisions = (first.answer if rpc.streams else first).revisions  # type: ignore[attr-defined]
-    for name in ("planner_version", "model_revision", "calibration_revision"):
-        request.ClearField("expected")
-        setattr(request.expected, name, getattr(revisions, name))
-        assert rpc.call(server, request) == first  # type: ignore[attr-defined]
-        if name == "model_revision" and not revisions.model_revision:
-            break  # a schedule by its name is made from no model
-        setattr(request.expected, name, "another")
-        outcome = rpc.begin(server, request).outcome()  # type: ignore[attr-defined]
-        assert outcome == (Code.FAILED_PRECONDITION, f"{name.upper()}_CHANGED")
+def test_pins_hold_for_answers_of_earlier_on(tmp_path: Path) -> None:
+    """Of a server that kept them under their ids, and of the one after it."""
+    flags = (*ONE_SLOT, "--store", f"sqlite:///{tmp_path}/planner.db")
+    pinned = [rpc for rpc in SOLVING if rpc.name in PINNED]
+    assert len(pinned) == len(PINNED)
+    requests = {rpc.name: rpc.good() for rpc in pinned}
+    for request in requests.values():
+        request.request_id = "pinned"
+    with running_server(*flags) as server:
+        first = {rpc.name: rpc.call(server, requests[rpc.name]) for rpc in pinned}
+    with running_server(*flags) as server:
+        for rpc in pinned:
+            request, answer = requests[rpc.name], first[rpc.name]
+            revisions = (answer.answer if rpc.streams else answer).revisions
+            for name in ("planner_version", "model_revision", "calibration_revision"):
+                request.ClearField("expected")
+                setattr(request.expected, name, getattr(revisions, name))
+                assert rpc.call(server, request) == answer
+                if name == "model_revision" and not revisions.model_revision:
+                    break  # a schedule by its name is made from no model
+                setattr(request.expected, name, "another")
+                outcome = rpc.begin(server, request).outcome()
+                assert outcome == (Code.FAILED_PRECONDITION, f"{name.upper()}_CHANGED")
 
 
 def test_pins_of_what_is_made_from_no_model(server: ServerProcess) -> None:
