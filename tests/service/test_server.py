@@ -83,16 +83,15 @@ def test_a_model_is_sent_once(server: ServerProcess) -> None:
 
 
 def test_the_same_request_id_has_the_same_answer(server: ServerProcess) -> None:
+    """One call makes it, the others wait."""
     stub = server.stub()
     name = str(uuid.uuid4())
-    request = pb.SolvePlanRequest(
-        request_id=name,
-        question=plan_question(training=training(40)),
-        limits=common_pb2.Limits(wall_time_s=1e-9),  # what comes of this depends on the clock
-    )
+    request = pb.SolvePlanRequest(request_id=name, question=plan_question(training=training(40)))
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: stub.SolvePlan(request, timeout=30), range(8)))
-    assert all(answer == answers[0] for answer in answers)
+        calls = list(threads.map(lambda _: stub.SolvePlan.with_call(request, timeout=30), range(8)))
+    assert all(answer == calls[0][0] for answer, _ in calls)
+    came = [dict(call.trailing_metadata())["planner-cache"] for _, call in calls]
+    assert sorted(came) == ["hit"] * 7 + ["miss"]
     request.question.training.global_batch_size += 1
     assert refusal(stub.SolvePlan, request)[:2] == (Code.INVALID_ARGUMENT, "REQUEST_ID_REUSED")
 
