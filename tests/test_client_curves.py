@@ -136,7 +136,9 @@ def test_what_may_be_asked(fake: Keeping) -> None:
         assert question.current_plan.plan_json
         assert question.max_restart_s == 60.0
         for odd in ([12], [True], ["8"], [0]):
-            with pytest.raises(InputError, match="is no allocation"):
+            with pytest.raises(
+                InputError, match=r"is no allocation|fill no whole nodes of 8|is no number of GPUs"
+            ):
                 client.scaling_curve(
                     "llama3-8b", "dgx-h100:4", global_batch_size=64, allocations=odd
                 )

@@ -28,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ------
     SystemExit
         Always. Status: 0 done, 1 internal error, 2 bad usage or input, 3 infeasible, 4 deadline
-        passed without a plan, 130 interrupted, 143 terminated.
+        passed without a plan, 5 the server is not there, 6 it refuses the caller, 130 interrupted,
+        143 terminated.
     """
     _open_missing_streams()
     with _signals_raise():

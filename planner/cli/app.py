@@ -31,6 +31,7 @@ from planner.cli.options import (
     bytes_option,
     milliseconds_option,
     parse_recompute,
+    refuse_without_server,
     seconds_option,
 )
 from planner.specs import Objective, Sends
@@ -80,6 +81,7 @@ def _root(
 
     use_backend(None)
     if server is None:
+        refuse_without_server(context)
         return
     from planner.cli.remote import RemoteBackend
 

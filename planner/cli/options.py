@@ -109,6 +109,23 @@ ServerKeyOption = Annotated[
     _server_option("--server-key", "PLANNER_SERVER_KEY", "PEM of the certificate's key.", "FILE"),
 ]
 
+
+def refuse_without_server(context: typer.Context) -> None:
+    """Refuse options of a server on a command line that names none.
+
+    In the environment they may stand for the times when ``PLANNER_SERVER`` is there, too.
+    """
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name)
+        if name.startswith("server_") and getattr(given, "name", "") == "COMMANDLINE":
+            raise InputError(
+                "needs a server, and none is given",
+                value=parameter.opts[0],
+                fix="give --server ADDRESS before the verb, or set PLANNER_SERVER",
+            )
+
+
 EVERY_LAUNCHER = "1f1b,gpipe"
 """The schedules that are chosen from where nobody names any: every launcher runs them."""
 

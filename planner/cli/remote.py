@@ -7,7 +7,6 @@ library's own error, so that a message is the same wherever it was found.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,8 +56,6 @@ class RemoteBackend:
         key_file: str | None = None,
         on_close: Callable[[Callable[[], None]], object] = lambda close: None,
     ) -> None:
-        # The core of gRPC has a log of its own on stderr; what matters of it is in our errors.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._address = address
         self._token_file = token_file
         self._files: dict[str, Any] = {

@@ -7,6 +7,7 @@ config that comes with the planner, a full server when it says that asking again
 
 from __future__ import annotations
 
+from planner.client import quiet  # noqa: F401  # before gRPC itself
 from planner.client.aio import AsyncPlannerClient
 from planner.client.aio_operations import AsyncRemoteOperation
 from planner.client.answers import (

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 from google.longrunning import operations_pb2_grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from planner.client.calls import Call, put_model
-from planner.client.channel import Connection, retry_delay_s
+from planner.client.channel import Connection, positive_seconds, retry_delay_s
 from planner.client.errors import (
     MODEL_NOT_FOUND,
     RemoteError,
     RemoteNotFoundError,
     error_of_call,
     plain_error,
-    unreachable,
 )
+from planner.client.reaching import connection_problems, unreachable
 from planner.v1 import planner_service_pb2_grpc
 
 __all__ = ["AsyncCaller"]
@@ -37,8 +36,9 @@ class AsyncCaller:
         self, address: str, connection: Connection, timeout_s: float, connect_timeout_s: float
     ) -> None:
         self.address = address
-        self.timeout_s = timeout_s
-        self._connect_timeout_s = connect_timeout_s
+        self.timeout_s = positive_seconds(timeout_s, "timeout_s")
+        self._connect_timeout_s = positive_seconds(connect_timeout_s, "connect_timeout_s")
+        self._connection = connection
         self._metadata = connection.metadata
         self._ready = False
         if connection.credentials is None:
@@ -128,18 +128,8 @@ class AsyncCaller:
         try:
             await asyncio.wait_for(self._channel.channel_ready(), within_s)
         except TimeoutError:
-            text = unreachable(self.address, await self._last_problem())
+            said = await asyncio.to_thread(connection_problems, self._connection)
+            said = said or [f"no connection within {self._connect_timeout_s:.3g} s"]
+            text = unreachable(self.address, said, self._connection.ca_file)
             raise plain_error(grpc.StatusCode.UNAVAILABLE, text) from None
         self._ready = True
-
-    async def _last_problem(self) -> str:
-        """What a call that does not wait says of the connection."""
-        with suppress(Exception):
-            try:
-                await self.health.Check(
-                    health_pb2.HealthCheckRequest(), timeout=1.0, wait_for_ready=False
-                )
-            except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNAVAILABLE:
-                    return str(error.details())
-        return f"no connection within {self._connect_timeout_s:.3g} s"

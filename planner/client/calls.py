@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from planner.client import answers
+from planner.client.channel import positive_seconds
 from planner.client.fields import (
     Names,
     cluster_argument,
@@ -22,6 +23,7 @@ from planner.client.fields import (
     numbers_of,
     plan_argument,
     recompute_numbers,
+    refuse_no_schedule,
     schedule_numbers,
     set_field,
 )
@@ -34,6 +36,7 @@ from planner.client.options import (
     SimulateOptions,
 )
 from planner.errors import InputError
+from planner.formats.spelling import did_you_mean
 from planner.messages.inputs import training_message
 from planner.plans import Plan
 from planner.schedule_rules import RULES
@@ -119,6 +122,8 @@ def create_plan(
     request = pb.CreatePlanRequest()
     # The search goes on after the call: its time limit is none of the call's.
     timeout_s: Any = given.pop("timeout_s", None)
+    if timeout_s is not None:
+        positive_seconds(timeout_s, "timeout_s")
     common_options(request, given)
     _question(request.question, model, cluster, given, names)
     return Call("CreatePlan", request, lambda operation: operation, timeout_s, names.kept), names
@@ -142,7 +147,7 @@ def _question(
     if warm_start is not None:
         question.warm_start_plan.CopyFrom(plan_argument(warm_start))
     set_training(question.training, given)
-    refuse_rest(given)
+    refuse_rest(given, PlanOptions)
 
 
 _PINS = ("dp", "pp", "tp", "vpp", "microbatch_size")
@@ -217,7 +222,7 @@ def partition_stages(
         request.precision = number_of(member_of(Precision, precision, "precision"))
     _set_optimizer(request, given)
     _set_sends(request, given)
-    refuse_rest(given)
+    refuse_rest(given, PartitionOptions)
     return Call(
         "PartitionStages", request, lambda r: answers.plan_answer(r, names), timeout_s, names.kept
     )
@@ -246,7 +251,7 @@ def _judged(request: Any, plan: Plan | str, options: JudgeOptions) -> tuple[Name
     timeout_s = common_options(request, given)
     request.plan.CopyFrom(plan_argument(plan))
     _replacements(request, given, names)
-    refuse_rest(given)
+    refuse_rest(given, JudgeOptions)
     return names, timeout_s
 
 
@@ -314,6 +319,8 @@ def simulate_schedule(
         request.schedule = number_of(Schedule(subject.strip().lower()))
     else:
         assert subject is not None
+        if isinstance(subject, str):
+            refuse_no_schedule(subject)
         request.plan.CopyFrom(plan_argument(subject))
     for option, target in _SIMULATED.items():
         set_field(request, target, given.pop(option, None), option)
@@ -327,7 +334,7 @@ def simulate_schedule(
         rendering = member_of(answers.Rendering, each, "rendering")
         number: Any = pb.Rendering.Value(f"RENDERING_{rendering.name}")
         request.renderings.append(number)
-    refuse_rest(given)
+    refuse_rest(given, SimulateOptions)
     return Call(
         "SimulateSchedule",
         request,
@@ -379,6 +386,8 @@ def common_options(request: Any, given: dict[str, Any]) -> float | None:
             setattr(request.expected, name, getattr(expected, name))
     limit_s = given.pop("time_limit_s", None)
     timeout_s: float | None = given.pop("timeout_s", None)
+    if timeout_s is not None:
+        positive_seconds(timeout_s, "timeout_s")
     if limit_s is not None:
         if not 0 < limit_s < float("inf"):
             raise InputError("is no time limit", value=limit_s, expected="seconds > 0")
@@ -418,7 +427,11 @@ def _optimizers() -> Mapping[str, int]:
 _OPTIMIZERS = _optimizers()
 
 
-def refuse_rest(given: Mapping[str, Any]) -> None:
-    """Refuse what is left of some keyword arguments."""
+def refuse_rest(given: Mapping[str, Any], options: type) -> None:
+    """Refuse what is left of some keyword arguments, of those that the options name."""
     if given:
-        raise InputError(f"{', '.join(sorted(given))}: no such option of this call")
+        names = sorted(given)
+        known = options.__annotations__
+        hints = [hint for name in names if (hint := did_you_mean(name, known))]
+        problem = f"{', '.join(names)}: no such option of this call"
+        raise InputError(problem, fix=hints[0] if hints else None)

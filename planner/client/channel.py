@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from importlib import resources
@@ -12,9 +13,8 @@ import grpc
 from planner.client.errors import RemoteError, ServerBusyError
 from planner.errors import InputError
 
-__all__ = ["DEFAULT_PORT", "Connection", "connection", "retry_delay_s"]
+__all__ = ["Connection", "connection", "positive_seconds", "retry_delay_s"]
 
-DEFAULT_PORT = 50_051
 _KEEPALIVE_S, _KEEPALIVE_TIMEOUT_S = 60, 20
 """Servers close connections that are pinged more often than they allow."""
 _LEAST_DELAY_S, _JITTER = 0.05, 0.25
@@ -30,6 +30,8 @@ class Connection:
     options: tuple[tuple[str, object], ...]
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
     """Sent with every call."""
+    ca_file: str | None = None
+    """What the server's certificate is checked against; None: what gRPC trusts."""
 
 
 def connection(
@@ -91,7 +93,8 @@ def connection(
         ("grpc.max_send_message_length", size),
         ("grpc.max_receive_message_length", size),
     )
-    return Connection(target, credentials, options, metadata)
+    authorities = None if ca_file is None else str(ca_file)
+    return Connection(target, credentials, options, metadata, authorities)
 
 
 def service_config() -> str:
@@ -119,12 +122,25 @@ def retry_delay_s(error: RemoteError, left_s: float) -> float | None:
     return delay if delay < left_s else least
 
 
+def positive_seconds(value: float, option: str) -> float:
+    """A timeout.
+
+    Raises
+    ------
+    InputError
+        It is not above 0, or not finite.
+    """
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"is no {option}", value=value, expected="seconds > 0")
+    return value
+
+
 def _target(address: str) -> tuple[str, bool]:
     """Target of a channel, and whether the address asks for TLS.
 
     Examples
     --------
-    >>> _target("https://planner.example"), _target("localhost:7")
+    >>> _target("https://planner.example:50051"), _target("localhost:7")
     (('planner.example:50051', True), ('localhost:7', False))
     """
     text, secure = address.strip(), False
@@ -136,9 +152,7 @@ def _target(address: str) -> tuple[str, bool]:
     if text.startswith(("unix:", "dns:", "ipv4:", "ipv6:", "xds:", "passthrough:")):
         return text, secure
     host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        return f"{text}:{DEFAULT_PORT}", secure
-    if not host or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
         raise InputError("is no address of a server", value=address, expected="host:port")
     return text, secure
 

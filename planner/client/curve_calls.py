@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Required
 
@@ -133,7 +133,7 @@ def batch_call(jobs: Sequence[CurveJob], options: CallOptions) -> Call[JobAnswer
     if given.pop("expected", None) is not None:
         raise InputError("expected is an option of each job, not of a batch")
     timeout_s = common_options(request, given)
-    refuse_rest(given)
+    refuse_rest(given, CallOptions)
     names: dict[str, Names] = {}
     kept: dict[str, Any] = {}
     for job in jobs:
@@ -173,7 +173,7 @@ def _question(
     set_field(question, "max_restart_s", given.pop("max_restart_s", None))
     set_field(question, "valid_until", given.pop("valid_until", None))
     set_training(question.training, given)
-    refuse_rest(given)
+    refuse_rest(given, CurveOptions)
 
 
 def _allocations(
@@ -185,6 +185,9 @@ def _allocations(
         question.size_range.SetInParent()
         to_message(given, question.size_range)
         return
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        expected = "several Allocations or numbers of GPUs, or a SizeRange"
+        raise InputError("are no allocations", value=given, expected=expected)
     for each in given:
         if isinstance(each, Allocation):
             to_message(each, question.allocations.add())
@@ -195,20 +198,17 @@ def _allocations(
 
 
 def _whole_nodes(message: Any, num_gpus: int, cluster: Cluster | str) -> None:
-    """GPUs as whole nodes, or as a part of one."""
+    """GPUs as whole nodes, or as a part of one; refused in GPUs, as they were given."""
+    from planner.studies.curve_allocations import allocation_of_count
+
     if isinstance(cluster, str):
         from planner.formats.cluster_file import read_cluster
 
         cluster = read_cluster(cluster)
-    size = cluster.gpus_per_node
-    if 0 < num_gpus < size:
-        message.nodes, message.gpus_per_node = 1, num_gpus
-    elif num_gpus > 0 and num_gpus % size == 0:
-        message.nodes = num_gpus // size
-    else:
-        raise InputError(
-            "is no allocation", value=num_gpus, expected=f"a multiple of {size} GPUs, or fewer"
-        )
+    found = allocation_of_count(num_gpus, None, cluster)
+    message.nodes = found.nodes
+    if found.gpus_per_node < cluster.gpus_per_node:
+        message.gpus_per_node = found.gpus_per_node
 
 
 # --- responses -----------------------------------------------------------------------------------

@@ -2,16 +2,16 @@
 
 The tree::
 
-    RemoteError                      a PlannerError; exit status 1
+    RemoteError                      a PlannerError; exit status 1: the server failed
     ├── RemoteInputError             INVALID_ARGUMENT; an InputError as well, exit status 2
     │   └── MessageTooLargeError     a request or an answer is larger than somebody takes
-    ├── RemoteNotFoundError          NOT_FOUND: a plan, model or operation that is not kept
-    ├── RevisionChangedError         FAILED_PRECONDITION: what the caller pinned has changed
-    ├── ServerBusyError              RESOURCE_EXHAUSTED: a full queue, a quota, a memory cap
-    ├── ServerUnavailableError       UNAVAILABLE: not reached, or shutting down
+    ├── RemoteNotFoundError          NOT_FOUND: a plan, model or operation that is not kept; 2
+    ├── RevisionChangedError         FAILED_PRECONDITION: what the caller pinned has changed; 2
+    ├── ServerBusyError              RESOURCE_EXHAUSTED: a full queue, 5; a quota, a memory cap, 6
+    ├── ServerUnavailableError       UNAVAILABLE: not reached, or shutting down; exit status 5
     ├── RemoteDeadlineError          DEADLINE_EXCEEDED; exit status 4
-    ├── RemoteCancelledError         CANCELLED
-    └── AccessDeniedError            UNAUTHENTICATED, PERMISSION_DENIED
+    ├── RemoteCancelledError         CANCELLED; exit status 130
+    └── AccessDeniedError            UNAUTHENTICATED, PERMISSION_DENIED; exit status 6
 
 Every one has the stable ``reason`` of the server and what it said in detail.
 """
@@ -27,6 +27,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from planner import errors
+from planner.client.reaching import unreachable
 from planner.errors import InputError, PlannerError
 from planner.units import format_bytes
 
@@ -58,6 +59,9 @@ _LIBRARY = {
     if isinstance(kind, type) and issubclass(kind, InputError)
 }
 """The library's error behind a reason."""
+_REFUSED = ("QUOTA_EXCEEDED", "WORKER_MEMORY_LIMIT")
+"""Reasons of a server that has room, and none for this caller or question."""
+_DOUBLED = re.compile(r"(?<![\w.])((?:[\w\[\]]+\.)+(\w+): )\2: ")
 _PLACES = ("file", "column", "key", "value", "expected", "fix")
 
 
@@ -156,9 +160,18 @@ class RevisionChangedError(RemoteError):
 class ServerBusyError(RemoteError):
     """The server has no room for the request now, or the question needs more than it gives."""
 
+    exit_status: ClassVar[int] = 5
+
+    def __init__(self, failure: RemoteFailure) -> None:
+        super().__init__(failure)
+        if failure.reason in _REFUSED:
+            self.exit_status = 6  # type: ignore[misc]
+
 
 class ServerUnavailableError(RemoteError):
     """The server cannot be reached, or is being shut down."""
+
+    exit_status: ClassVar[int] = 5
 
 
 class RemoteDeadlineError(RemoteError):
@@ -175,6 +188,8 @@ class RemoteCancelledError(RemoteError):
 
 class AccessDeniedError(RemoteError):
     """The server does not know who calls, or they may not."""
+
+    exit_status: ClassVar[int] = 6
 
 
 _KINDS: dict[grpc.StatusCode, type[RemoteError]] = {
@@ -213,6 +228,12 @@ def plain_error(code: grpc.StatusCode, message: str) -> RemoteError:
     return _KINDS.get(code, RemoteError)(RemoteFailure(code, code.name, message))
 
 
+def no_service(service: str, address: str) -> RemoteError:
+    """The error of who asks for the health of a service that is not there."""
+    text = f"there is no service {service} on the server at {address}"
+    return plain_error(grpc.StatusCode.NOT_FOUND, text)
+
+
 def error_of_status(status: status_pb2.Status) -> RemoteError:
     """The error that a ``google.rpc.Status`` describes."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
@@ -237,17 +258,23 @@ def error_of_status(status: status_pb2.Status) -> RemoteError:
 def error_of_job(code: int, reason: str, message: str, field: str) -> RemoteError:
     """The error of one job of a batch."""
     known = _CODES.get(code, grpc.StatusCode.UNKNOWN)
-    text = " ".join(message.split())
+    text = _DOUBLED.sub(r"\1", " ".join(message.split()))
     said = ((field, text.removeprefix(f"{field}: ")),) if field else ()
     return _KINDS.get(known, RemoteError)(RemoteFailure(known, reason or known.name, text, said))
 
 
 def _readable(message: str, violations: tuple[tuple[str, str], ...]) -> str:
     """One line; fields that the message does not name are added to it."""
-    text = " ".join(message.split()).rstrip(".")
-    more = [f"{path}: {why}" if path else why for path, why in violations]
-    unsaid = [line for line in more[:5] if line not in text and line.split(": ")[-1] not in text]
+    text = _DOUBLED.sub(r"\1", " ".join(message.split()).rstrip("."))
+    more = [_DOUBLED.sub(r"\1", f"{path}: {why}") if path else why for path, why in violations]
+    unsaid = [line for line in more[:5] if not _is_said(line, text)]
     return "; ".join([text, *unsaid]) if text else "; ".join(more)
+
+
+def _is_said(line: str, text: str) -> bool:
+    """Whether a message has what is wrong with a field, which may be cut short."""
+    begin = line.removesuffix("...")
+    return begin in text or begin.split(": ")[-1] in text
 
 
 def _too_large(details: str) -> MessageTooLargeError | None:
@@ -283,14 +310,3 @@ def _without_details(code: grpc.StatusCode, details: str, address: str, timeout_
     if code is grpc.StatusCode.CANCELLED:
         return "the call was cancelled"
     return f"the server at {address} failed: {text or code.name}"
-
-
-def unreachable(address: str, details: str) -> str:
-    """One line about a server that cannot be reached, with the last thing that was tried."""
-    last = details.rpartition("last error: ")[2]
-    last = last.removeprefix("UNKNOWN: ").removeprefix("UNAVAILABLE: ")
-    last = re.sub(r"^ipv[46]:\S+ ", "", last)
-    last = last.removeprefix("Failed to connect to remote host: ").removeprefix("connect: ")
-    if last.startswith("Socket closed"):
-        last = "it closed the connection; does it want TLS, or a client certificate?"
-    return f"the server at {address} cannot be reached" + (f": {last}" if last else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -31,11 +32,14 @@ __all__ = [
     "numbers_of",
     "plan_argument",
     "recompute_numbers",
+    "refuse_no_schedule",
     "schedule_numbers",
     "set_field",
 ]
 
 Member = TypeVar("Member", bound=Enum)
+_FILE_ENDINGS = (".csv", ".json", ".yaml", ".yml", ".txt")
+_PLAN_ID = re.compile(r"[0-9a-fA-F-]{16,}")
 _ENUMS = common_pb2.DESCRIPTOR.enum_types_by_name
 
 
@@ -149,7 +153,7 @@ def model_argument(model: AnyModel, names: Names) -> inputs_pb2.ModelSource:
         if model.model is not None:
             names.kept[model.content_hash] = model_source(model.model)
         return inputs_pb2.ModelSource(content_hash=model.content_hash)
-    if isinstance(model, str) and _is_file(model):
+    if isinstance(model, str) and _names_file(model):
         from planner.formats.models import read_model
 
         names.inputs["model"] = model
@@ -171,7 +175,7 @@ def kept_model(model: AnyModel) -> KeptModel:
 
 def cluster_argument(cluster: Cluster | str, names: Names) -> inputs_pb2.ClusterSource:
     """A cluster as a source; a file is read here."""
-    if isinstance(cluster, str) and _is_file(cluster):
+    if isinstance(cluster, str) and _names_file(cluster):
         from planner.formats.cluster_file import read_cluster
 
         names.inputs["cluster"] = cluster
@@ -195,9 +199,29 @@ def plan_argument(plan: Plan | str) -> plan_pb2.PlanSource:
     return plan_pb2.PlanSource(plan_json=plan.model_dump_json(exclude_unset=True))
 
 
+def refuse_no_schedule(text: str) -> None:
+    """Refuse what is neither a plan file, nor the id of a plan, nor a schedule.
+
+    Raises
+    ------
+    ScheduleError
+        As ``planner.simulate`` has it.
+    """
+    if _PLAN_ID.fullmatch(text) or _is_file(text) or text.endswith(".json"):
+        return
+    from planner.studies.simulation import schedule_of
+
+    schedule_of(text)
+
+
 def is_catalog_name(model: AnyModel) -> bool:
     """Whether it is the server's to know what a name means."""
-    return isinstance(model, str) and not _is_file(model)
+    return isinstance(model, str) and not _names_file(model)
+
+
+def _names_file(text: str) -> bool:
+    """Whether a text is a file, or can be nothing else: one that is missing is missing here."""
+    return text.lower().endswith(_FILE_ENDINGS) or _is_file(text)
 
 
 def _is_file(text: str) -> bool:

@@ -12,7 +12,7 @@ from google.longrunning import operations_pb2
 from grpc_health.v1 import health_pb2
 
 from planner.client import answers, calls
-from planner.client.channel import connection
+from planner.client.channel import connection, positive_seconds
 from planner.client.curve_calls import (
     Clusters,
     CurveAnswer,
@@ -22,7 +22,7 @@ from planner.client.curve_calls import (
     batch_call,
     curve_call,
 )
-from planner.client.errors import MODEL_NOT_FOUND, plain_error
+from planner.client.errors import MODEL_NOT_FOUND, RemoteNotFoundError, no_service, plain_error
 from planner.client.fields import kept_model
 from planner.client.operations import RemoteOperation
 from planner.client.options import (
@@ -320,5 +320,9 @@ class PlannerClient:
     def health(self, service: str = "", *, timeout_s: float = 5.0) -> str:
         """``SERVING`` or ``NOT_SERVING``, of the whole server or of a service by its name."""
         request = health_pb2.HealthCheckRequest(service=service)
-        response = self._caller.unary(self._caller.health.Check, request, timeout_s)
+        within_s = positive_seconds(timeout_s, "timeout_s")
+        try:
+            response = self._caller.unary(self._caller.health.Check, request, within_s)
+        except RemoteNotFoundError:
+            raise no_service(service, self._caller.address) from None
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

@@ -10,7 +10,13 @@ from planner.formats.spelling import did_you_mean
 from planner.questions import load_cluster
 from planner.specs import Cluster
 
-__all__ = ["MOST_SIZES", "allocation_cluster", "allocations_of", "clusters_of"]
+__all__ = [
+    "MOST_SIZES",
+    "allocation_cluster",
+    "allocation_of_count",
+    "allocations_of",
+    "clusters_of",
+]
 
 MOST_SIZES = 10_000
 """Of one curve; more are a typing error."""
@@ -64,7 +70,7 @@ def allocations_of(
         kind = _known_type(asked.gpu_type, clusters)
         if asked.step is None:
             sizes = tuple(dict.fromkeys(_whole(size, clusters[kind]) for size in sizes))
-        return tuple(_of_count(size, kind, clusters[kind]) for size in sizes)
+        return tuple(allocation_of_count(size, kind, clusters[kind]) for size in sizes)
     if isinstance(asked, str | bytes) or not isinstance(asked, Sequence):
         raise InputError(
             "allocations are no list",
@@ -137,10 +143,17 @@ def _one(item: Allocation | int, clusters: Mapping[str | None, Cluster]) -> Allo
             "is no allocation", value=repr(item), expected="a number of GPUs or an Allocation"
         )
     kind = _known_type(None, clusters)
-    return _of_count(item, kind, clusters[kind])
+    return allocation_of_count(item, kind, clusters[kind])
 
 
-def _of_count(size: int, kind: str | None, cluster: Cluster) -> Allocation:
+def allocation_of_count(size: int, kind: str | None, cluster: Cluster) -> Allocation:
+    """So many GPUs as whole nodes, or as a part of one.
+
+    Raises
+    ------
+    InputError
+        More than the cluster has, or no whole nodes.
+    """
     per_node = cluster.gpus_per_node
     if size < 1:
         raise InputError("is no number of GPUs", value=size, expected="1 or more")
@@ -148,7 +161,7 @@ def _of_count(size: int, kind: str | None, cluster: Cluster) -> Allocation:
         raise InputError(
             f"GPUs are more than {cluster.name} has",
             value=size,
-            expected=f"at most {cluster.num_gpus}",
+            expected=f"at most {cluster.num_gpus} ({cluster.nodes} nodes of {per_node})",
         )
     if size <= per_node:
         return Allocation(gpu_type=kind, nodes=1, gpus_per_node=size)

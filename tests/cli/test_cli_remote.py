@@ -16,7 +16,7 @@ import grpc
 import pytest
 import trustme
 from cli_command import Command, Outcome, profile_text, rows
-from fake_planner_service import fake_service
+from fake_planner_service import fails, fake_service
 from server_process import ServerProcess, running_server
 
 
@@ -325,7 +325,7 @@ def test_the_environment_names_the_server(
     assert planner(*PLAN) == here
     monkeypatch.setenv("PLANNER_SERVER", "127.0.0.1:1")
     outcome = planner("simulate", "--schedule", "1f1b", *SHAPE)
-    assert outcome.status == 1
+    assert outcome.status == 5
     assert outcome.err == "error: the server at 127.0.0.1:1 cannot be reached: Connection refused\n"
 
 
@@ -340,6 +340,52 @@ def test_a_server_that_cannot_be_called_is_one_line(planner: Command) -> None:
     refusal = planner.refuses(*flags, token, *PLAN)
     assert "without TLS" in refusal
     assert "secret" not in refusal
+
+
+@pytest.mark.parametrize(
+    "flag", ["--server-ca", "--server-token-file", "--server-certificate", "--server-key"]
+)
+def test_options_of_a_server_need_one(
+    planner: Command, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    said = planner.refuses(flag, "file", "catalog")
+    assert said.startswith(f'error: "{flag}" needs a server, and none is given; give --server')
+    assert "PLANNER_SERVER" in said
+    monkeypatch.setenv("PLANNER_SERVER_CA", "file")  # for the times when there is a server
+    assert planner("catalog").status == 0
+
+
+def test_an_address_has_a_port(planner: Command) -> None:
+    for address in ("localhost", "https://localhost", "127.0.0.1"):
+        assert "expected host:port" in planner.refuses("--server", address, "catalog")
+
+
+def test_a_socket_that_is_not_there_cannot_be_reached(planner: Command) -> None:
+    outcome = planner("--server", "unix:/tmp/no-such-planner.sock", "catalog")
+    assert outcome.status == 5
+    assert outcome.err == (
+        "error: the server at unix:/tmp/no-such-planner.sock cannot be reached: "
+        "No such file or directory\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "status"),
+    [
+        (grpc.StatusCode.UNAUTHENTICATED, "BAD_TOKEN", 6),
+        (grpc.StatusCode.PERMISSION_DENIED, "ROLE_TOO_LOW", 6),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", 6),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", 5),
+        (grpc.StatusCode.INTERNAL, "WORKER_CRASHED", 1),
+    ],
+)
+def test_what_a_server_refuses_has_a_status(
+    planner: Command, code: grpc.StatusCode, reason: str, status: int
+) -> None:
+    with fake_service() as fake:
+        fake.script = [fails(code, "it is so", reason=reason)]
+        outcome = planner("--server", fake.address, *PLAN)
+    assert outcome == Outcome(status, "", "error: it is so\n")
 
 
 # --- processes -----------------------------------------------------------------------------------
@@ -389,9 +435,9 @@ def test_no_log_of_grpc_is_on_stderr(tmp_path: Path) -> None:
         flags = ["--server", fake.address, "--server-ca", str(stranger)]
         command = [sys.executable, "-m", "planner", *flags, "catalog"]
         run = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert (run.returncode, run.stdout) == (1, "")
+    assert (run.returncode, run.stdout) == (5, "")
     (line,) = run.stderr.splitlines()
-    assert "CERTIFICATE_VERIFY_FAILED" in line
+    assert line.endswith(f"the server's certificate is not signed by {stranger}")
 
 
 def test_progress_is_told_on_a_terminal(server: ServerProcess) -> None:
