@@ -6,7 +6,8 @@
 
 A table, and the placement in the words of three schedulers; with --print only one of them, or the
 curve as JSON. Points are written to standard error as they are found. Exit status: 0 done, 2 bad
-input, 3 the job does not fit, 4 no time, 1 otherwise.
+input, 3 the job does not fit, 4 no time, 5 no server or a full one, 6 it refuses the caller,
+1 otherwise.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.client import PlannerClient, RemoteDeadlineError, ServerBusyError
-from planner.errors import InputError, PlannerError
+from planner.client import PlannerClient, ServerBusyError
+from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.curves import CurvePoint, Placement, ScalingCurve
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status."""
     given = parser().parse_args(arguments)
-    token = None if given.token_file is None else given.token_file.read_text().strip()
+    try:
+        token = None if given.token_file is None else given.token_file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is no text"
+        return complain(f"{given.token_file}: cannot be read: {why}", 2)
     try:
         with PlannerClient(
             given.server,
@@ -46,14 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
                 timeout_s=given.timeout_s,
                 on_point=show,
             )
-    except InputError as error:
-        return complain(error, 2)
-    except RemoteDeadlineError as error:
-        return complain(error, 4)
     except ServerBusyError as error:
-        return complain(f"{error} (again in {error.retry_after_s or 0:.1f} s)", 1)
+        again = "" if error.retry_after_s is None else f" (again in {error.retry_after_s:.1f} s)"
+        return complain(f"{error}{again}", error.exit_status)
     except PlannerError as error:
-        return complain(error, 1)
+        return complain(error, error.exit_status)
     for warning in answer.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return report(answer.curve, given.print, given.size)

@@ -4,6 +4,7 @@
 
 jobs.json is a list of {"job_id", "model", "cluster", "global_batch_size", "sizes": [GPUs, ...]}.
 Prints {job_id: GPUs}. A job without a curve in time keeps the GPUs that "running" says.
+Exit status: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.client import CurveJob, JobAnswer, PlannerClient
-from planner.errors import PlannerError
+from planner.errors import InputError, PlannerError
+
+KEYS = {"job_id": str, "model": str, "cluster": str, "global_batch_size": int, "sizes": list}
 
 
 @dataclass
@@ -34,7 +37,12 @@ class Job:
 def main(arguments: list[str] | None = None) -> int:
     """Exit status."""
     given = parser().parse_args(arguments)
-    wanted = json.loads(given.jobs.read_text())
+    try:
+        wanted = read_jobs(given.jobs)
+        token = None if given.token_file is None else read(given.token_file).strip()
+        questions = [question(each) for each in wanted]
+    except ValueError as error:
+        return complain(error, 2)
     jobs = {each["job_id"]: Job(each["job_id"], each.get("running", 0)) for each in wanted}
 
     def take(answer: JobAnswer) -> None:
@@ -48,7 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
             if point.samples_per_s is not None
         }
 
-    token = None if given.token_file is None else given.token_file.read_text().strip()
     try:
         with PlannerClient(
             given.server,
@@ -58,14 +65,48 @@ def main(arguments: list[str] | None = None) -> int:
             key_file=given.key,
         ) as planner:
             # One call: models are sent once, and the deadline is that of the whole round.
-            planner.scaling_curves(
-                [question(each) for each in wanted], on_answer=take, timeout_s=given.deadline_s
-            )
+            planner.scaling_curves(questions, on_answer=take, timeout_s=given.deadline_s)
+    except InputError as error:
+        return complain(error, 2)
     except PlannerError as error:
         # Whatever has come until now is used; the others keep what they have.
-        print(f"scheduler_round: {error}", file=sys.stderr)
+        complain(error, 0)
     print(json.dumps(divide(jobs, given.gpus)))
     return 0
+
+
+def read_jobs(file: Path) -> list[dict[str, Any]]:
+    """The jobs of a file; ValueError where it cannot be read or one lacks a key."""
+    try:
+        jobs = json.loads(read(file))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file}:{error.lineno}: is not JSON: {error.msg}") from None
+    if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
+        raise ValueError(f"{file}: is not a list of jobs")
+    for index, job in enumerate(jobs):
+        name = job.get("job_id", f"number {index + 1}")
+        missing = [key for key in KEYS if key not in job]
+        if missing:
+            raise ValueError(f"{file}: job {name} has no {', '.join(missing)}")
+        for key, kind in KEYS.items():
+            if not isinstance(job[key], kind):
+                raise ValueError(f"{file}: job {name}: {key} is no {kind.__name__}")
+    return jobs
+
+
+def read(file: Path) -> str:
+    """The text of a file; ValueError where it has none."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is no text"
+        raise ValueError(f"{file}: cannot be read: {why}") from None
+
+
+def complain(what: object, status: int) -> int:
+    """Say what is wrong on standard error."""
+    print(f"scheduler_round: {what}", file=sys.stderr)
+    return status
 
 
 def question(job: Mapping[str, Any]) -> CurveJob:

@@ -230,8 +230,42 @@ def test_components_tls_and_identities(tmp_path: Path, capsys: pytest.CaptureFix
         assert pod.probes(["--service", PLANNER]) == [(0, "")]
         given = [pod.address, *CURVE, "--sizes", "8", "--ca", str(tmp_path / "ca.crt")]
         assert client.main([*given, "--token-file", str(tmp_path / "token")]) == 0
-        assert client.main(given) == 1
+        assert client.main(given) == 6
     assert "token" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refusal(name: str, *arguments: str) -> str:
+        assert example(name).main(list(arguments)) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line.removeprefix(f"{name}: ")
+
+    absent, jobs = str(tmp_path / "absent"), tmp_path / "jobs.json"
+    no_file = f"{absent}: cannot be read: No such file or directory"
+    job = {"job_id": "a", "model": "gpt2", "cluster": "dgx-h100:1", "global_batch_size": 8}
+    jobs.write_text(json.dumps([{**job, "sizes": [8]}]))
+    curve = ["localhost:1", *CURVE, "--sizes", "8", "--token-file", absent]
+    assert refusal("curve_client", *curve) == no_file
+    end = ["--gpus", "8"]
+    assert refusal("scheduler_round", "localhost:1", absent, *end) == no_file
+    given = ("localhost:1", str(jobs), *end)
+    assert refusal("scheduler_round", *given, "--token-file", absent) == no_file
+    assert "expected host:port" in refusal("scheduler_round", "localhost", str(jobs), *end)
+    for content, words in (
+        (json.dumps([job]), f"{jobs}: job a has no sizes"),
+        (json.dumps([{}]), f"{jobs}: job number 1 has no job_id, model, "),
+        (json.dumps([{**job, "sizes": 8}]), f"{jobs}: job a: sizes is no list"),
+        ("{}", f"{jobs}: is not a list of jobs"),
+        ("[\n", f"{jobs}:2: is not JSON"),
+    ):
+        jobs.write_text(content)
+        assert refusal("scheduler_round", *given).startswith(words)
+
+
+def test_sizes_that_a_cluster_has_not_are_said_in_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["localhost:1", "llama3-8b", "gb200-nvl72:4", "--global-batch", "64", "--sizes", "72"]
+    assert example("curve_client").main(given) == 2
+    assert '"72" GPUs are more than gb200-nvl72:4 has' in capsys.readouterr().err
 
 
 def test_gpus_are_divided_by_what_they_gain() -> None:
