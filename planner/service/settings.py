@@ -16,6 +16,7 @@ from pydantic_settings import (
 
 from planner.errors import InputError
 from planner.formats.plan_file import plain_problem
+from planner.formats.spelling import did_you_mean
 
 __all__ = ["ServiceSettings", "load_settings"]
 
@@ -161,6 +162,21 @@ class ServiceSettings(BaseSettings):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def _problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "extra_forbidden":
+        return f"setting {'.'.join(map(str, first['loc']))}: is not known here"
+    return f"setting {plain_problem(error)}"
+
+
+def _nearest_setting(error: ValidationError) -> str | None:
+    """A hint at the setting that may have been meant instead of an unknown one."""
+    first = error.errors(include_url=False)[0]
+    if first["type"] != "extra_forbidden":
+        return None
+    return did_you_mean(str(first["loc"][0]), ServiceSettings.model_fields)
+
+
 def load_settings(file: Path | None = None, **flags: object) -> ServiceSettings:
     """Settings from a YAML file, the environment and flags; what is None was not given.
 
@@ -194,7 +210,7 @@ def load_settings(file: Path | None = None, **flags: object) -> ServiceSettings:
     try:
         found = _WithFile(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type]
     except ValidationError as error:
-        raise InputError(f"setting {plain_problem(error)}") from None
+        raise InputError(_problem(error), fix=_nearest_setting(error)) from None
     except Exception as error:  # a YAML error, whose class belongs to the YAML library
         raise InputError("cannot be read", file=str(file), expected=str(error)) from None
     return ServiceSettings.model_construct(**found.model_dump())

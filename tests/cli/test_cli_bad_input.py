@@ -301,3 +301,14 @@ def test_what_is_accepted(planner: Command) -> None:
     assert outcome.status == 0
     assert "warning:" in outcome.err
     assert "colour" in outcome.err
+
+
+def test_a_setting_that_is_none_names_the_nearest(planner: Command) -> None:
+    """Of the settings of the server, not of what a plan has."""
+    for text, words in (
+        ("prot: 1", "prot: is not known here; did you mean port"),
+        ("zzz: 1", "zzz"),
+    ):
+        line = planner.refuses("serve", "--config", planner.write("bad.yaml", text))
+        assert f"setting {words}" in line
+        assert "pareto" not in line
