@@ -176,6 +176,7 @@ def _settled(problem: ChainProblem, best: StepEvaluation, objective: Objective) 
             return best
         try:
             found = batch.evaluate(around)
+            poll()
         except OutOfTimeError:
             return best
         lead = [found.bottleneck, found.value]
@@ -186,7 +187,8 @@ def _settled(problem: ChainProblem, best: StepEvaluation, objective: Objective) 
         first = int(np.lexsort([*keys, found.peak_bytes, -found.lightest, lead[1], lead[0]])[0])
         moved = None
         if found.value[first] < UNREACHABLE:
-            moved = evaluate_fitting(problem, found.cuts[first].tolist())
+            with within(NEVER):
+                moved = evaluate_fitting(problem, found.cuts[first].tolist())
         if moved is None or _rank(moved, objective) >= _rank(best, objective):
             return best
         best = moved

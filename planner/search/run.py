@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
@@ -114,15 +115,16 @@ def search_layouts(
     state.beat = beat
     if warm_start is not None:
         state.start_from(*warm_start)
-    if objective is Objective.FEWEST_GPUS:
-        for count in np.unique(space.num_gpus).tolist():
-            state.run(np.flatnonzero(space.num_gpus == count))
-            if state.result.solved or late():
-                break
-            if progress is not None:
-                progress(f"{count} GPUs are too few")
-    else:
-        state.run(np.arange(len(space)))
+    with suppress(OutOfTimeError):  # wherever it is raised: what was found before stands
+        if objective is Objective.FEWEST_GPUS:
+            for count in np.unique(space.num_gpus).tolist():
+                state.run(np.flatnonzero(space.num_gpus == count))
+                if state.result.solved or late():
+                    break
+                if progress is not None:
+                    progress(f"{count} GPUs are too few")
+        else:
+            state.run(np.arange(len(space)))
     return state.finish()
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cost.stage_table import ChainProblem
-from planner.deadlines import OutOfTimeError, late, poll
+from planner.deadlines import NEVER, OutOfTimeError, late, poll, within
 from planner.schedules.cut_batch import CutBatch, batch_of, takes_batches
 from planner.schedules.general_bounds import (
     GeneralTerms,
@@ -72,7 +72,8 @@ def solve_by_order(
     try:
         return _minimised(problem, best, seeds, node_limit)
     except OutOfTimeError:
-        totals = grouped_least_value(problem)
+        with within(NEVER):
+            totals = grouped_least_value(problem)
         if best.bound > totals:
             return solution_of(best, best.bound, 0, "general_terms")
         return solution_of(best, totals, 0, "totals")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem, RecomputeChoice
+from planner.deadlines import NEVER, within
 from planner.schedules.cut_batch import batch_of
 from planner.schedules.prices import UNREACHABLE, CutValues
 
@@ -244,9 +245,11 @@ def solution_of(best: Incumbent, bound: int, nodes: int, kind: str) -> StepSolut
     value, cuts = best.key[0], best.key[4]
     bound = min(bound, value)
     limit = value if best.outside is None else min(value, best.outside)
+    with within(NEVER):  # what was found is told however late it is
+        choices = best.choices()
     return StepSolution(
         cuts=cuts,
-        choices=best.choices(),
+        choices=choices,
         lightest=-best.key[2],
         peak_bytes=best.key[3],
         value=value,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.cost.stage_table import ChainProblem
-from planner.deadlines import OutOfTimeError, late
+from planner.deadlines import NEVER, OutOfTimeError, late, within
 from planner.errors import PlannerError
 from planner.schedules.bounds import least_value, root_bound
 from planner.schedules.prefix_walks import raised_bound, surviving_stages
@@ -86,7 +86,9 @@ def solve_step_time(
     try:
         return _minimised(problem, best, seeds, node_limit)
     except OutOfTimeError:
-        return solution_of(best, max(best.bound, least_value(problem)), 0, "interval_dp")
+        with within(NEVER):
+            least = least_value(problem)
+        return solution_of(best, max(best.bound, least), 0, "interval_dp")
 
 
 def _minimised(
