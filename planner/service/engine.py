@@ -119,6 +119,7 @@ class Engine:
         *,
         on_progress: Callable[[bytes], None] | None = None,
         counted: bool = True,
+        solve_s: float | None = None,
     ) -> Asked:
         """Answer a request message.
 
@@ -130,6 +131,9 @@ class Engine:
             Gets messages on the way, serialised.
         counted
             Whether it counts against the caller's quota.
+        solve_s
+            Seconds of solving that begin when it is its turn, for a question that nobody waits
+            for; ``remaining_s`` is then the longest it may wait.
 
         Raises
         ------
@@ -142,12 +146,14 @@ class Engine:
         now = asyncio.get_running_loop().time()
         request_id = getattr(request, "request_id", "")
         if getattr(request, "validate_only", False):
-            return await self._solve(method, request, key, caller, now, remaining_s, None)
+            return await self._solve(method, request, key, caller, now, remaining_s, None, solve_s)
         hit = self._from_cache(key, request)
         if hit is not None and not request_id:
             return Asked(hit.response, cached=True)
         if not request_id:
-            return await self._solve(method, request, key, caller, now, remaining_s, on_progress)
+            return await self._solve(
+                method, request, key, caller, now, remaining_s, on_progress, solve_s
+            )
         identity = self.identity(method, request)
         answer_by, _ = self.deadlines(now, remaining_s)
         async with self.request_ids.once(
@@ -160,7 +166,7 @@ class Engine:
                 asked = Asked(hit.response, cached=True)
             else:
                 asked = await self._solve(
-                    method, request, key, caller, now, remaining_s, on_progress
+                    method, request, key, caller, now, remaining_s, on_progress, solve_s
                 )
             if asked.kept:
                 slot.made = asked.response
@@ -222,8 +228,11 @@ class Engine:
         now: float,
         remaining_s: float | None,
         on_progress: Callable[[bytes], None] | None,
+        solve_s: float | None,
     ) -> Asked:
         answer_by, solve_by = self.deadlines(now, remaining_s)
+        if solve_s is not None and remaining_s is not None:
+            answer_by = solve_by = now + remaining_s
         if remaining_s is not None and answer_by <= now:
             raise errors.deadline_passed()
         if self.pool.versions:
@@ -240,6 +249,7 @@ class Engine:
             request_hash=key,
             memory_bytes=(limits.memory_bytes or None) if limits is not None else None,
             on_progress=on_progress,
+            solve_s=None if solve_s is None else min(solve_s, self.settings.max_wall_time_s),
         )
         self.pool.refuse_if_full(job)
         needs = needs_of(request)

@@ -34,6 +34,8 @@ _LONGEST_WAIT_S = 60.0
 _LOOK_EVERY_S = 0.25
 """How often a waiting call looks at the store, where another replica may have finished."""
 _CLAIM_EVERY_S = 1.0
+_LONGEST_WAIT_S = 24 * 3600.0
+"""How long an operation may wait for a worker."""
 _PROGRESS_EVERY_S = 0.5
 _MOST_ATTEMPTS = 3
 """Starts after which an operation that took its replica down each time is failed."""
@@ -229,8 +231,8 @@ class Operations:
         while True:
             try:
                 asked = await self._engine.ask(
-                    "CreatePlan", request, caller, wall_s + 1.0, on_progress=progress.take,
-                    counted=False,
+                    "CreatePlan", request, caller, _LONGEST_WAIT_S, on_progress=progress.take,
+                    counted=False, solve_s=wall_s,
                 )  # fmt: skip
             except errors.ServiceError as error:
                 if error.reason not in ("QUEUE_FULL", "DEADLINE_UNREACHABLE"):

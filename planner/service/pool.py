@@ -28,6 +28,8 @@ __all__ = ["Job", "LaneName", "OutOfTimeError", "Pool", "PoolWatcher"]
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_S = 10.0
+_ANSWER_AFTER_S = 1.0
+"""What a question whose time begins in the worker has for its answer after that."""
 _STOP_AHEAD_S = 0.03
 """A worker that has not answered by itself is told to, so much before the answer has to leave."""
 
@@ -81,6 +83,9 @@ class Job:
     plans: dict[str, bytes] = field(default_factory=dict)
     memory_bytes: int | None = None
     on_progress: Callable[[bytes], None] | None = None
+    solve_s: float | None = None
+    """Where set, its time begins when a worker is free: both instants above follow from it then,
+    and until then say how long it may wait."""
     queued_s: float = 0.0
     """Set when it starts: how long it waited."""
 
@@ -242,6 +247,9 @@ class Pool:
 
     async def _ask(self, worker: WorkerProcess, job: Job) -> Answer | Failed:
         began = self._now()
+        if job.solve_s is not None:
+            job.solve_by = began + job.solve_s
+            job.answer_by = job.solve_by + _ANSWER_AFTER_S
         task = Task(
             number=next(self._numbers),
             method=job.method,

@@ -176,3 +176,19 @@ def test_two_replicas_share_their_operations(tmp_path: Path) -> None:
         name = one.stub().CreatePlan(request, timeout=30).name
         one.kill()
         assert answer_of(wait(other, name)).plan.stages
+
+
+def test_waiting_for_a_worker_costs_no_time_to_solve() -> None:
+    with running_server(*ONE_SLOT) as server:
+        running = pb.CreatePlanRequest(question=long_question())
+        running.limits.wall_time_s = 4
+        first = server.stub().CreatePlan(running, timeout=30)
+        later = []
+        for batch in (32, 64, 96):
+            request = pb.CreatePlanRequest(question=plan_question(training=training(batch)))
+            request.limits.wall_time_s = 1
+            later.append(server.stub().CreatePlan(request, timeout=30))
+        for operation in later:
+            found = plan_of(answer_of(wait(server, operation.name)).plan)
+            assert found.status.value == "optimal"
+        assert answer_of(wait(server, first.name)).HasField("termination")
