@@ -12,10 +12,27 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from planner.ranges import (
+    MOST_MICROBATCHES,
+    Amount,
+    Bytes,
+    Count,
+    Efficiency,
+    Factor,
+    Milliseconds,
+    PeakFlops,
+    Positive,
+    PositiveBytes,
+    Price,
+    Rate,
+)
+
 __all__ = [
+    "MOST_MICROBATCHES",
     "BlockShape",
     "Calibration",
     "Cluster",
+    "Count",
     "Device",
     "EmbeddingShape",
     "HeadShape",
@@ -31,6 +48,7 @@ __all__ = [
     "Origin",
     "PartitionSetup",
     "Pins",
+    "Positive",
     "Precision",
     "Recompute",
     "Schedule",
@@ -44,17 +62,6 @@ class Frozen(BaseModel):
     """Base of every spec and plan type: immutable, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
-
-
-Count = Annotated[int, Field(ge=0)]
-MOST_MICROBATCHES = 10**5
-"""Micro-batches a step; simulation visits each of them where no period sets in."""
-Positive = Annotated[int, Field(ge=1, le=10**9)]
-"""Counts beyond a billion are typing errors, and would not fit exact 64-bit arithmetic."""
-Bytes = Annotated[int, Field(ge=0, le=2**50)]
-"""Sizes beyond a pebibyte are typing errors too."""
-PositiveBytes = Annotated[int, Field(ge=1, le=2**60)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Precision(StrEnum):
@@ -303,27 +310,27 @@ class Calibration(Frozen):
     there name these fields.
     """
 
-    gemm_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    gemm_efficiency: Efficiency = 0.80
     """Share of peak reached by a large matrix multiplication."""
-    gemm_half_width: Amount = 450.0
+    gemm_half_width: Factor = 450.0
     """min(K, N) per rank at which the time per FLOP has doubled (small shards are slow)."""
-    gemm_half_rows: Amount = 30.0
+    gemm_half_rows: Factor = 30.0
     """Rows (tokens of the micro-batch) at which the time per FLOP has doubled."""
-    attention_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.35
+    attention_efficiency: Efficiency = 0.35
     """Share of peak reached by fused causal attention."""
-    memory_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    memory_efficiency: Efficiency = 0.80
     """Share of memory bandwidth reached by element-wise work."""
-    layer_floor_ms: Amount = 0.8
+    layer_floor_ms: Milliseconds = 0.8
     """Least time of one layer and pass, forward or backward: kernel launches and host."""
-    domain_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.80
+    domain_efficiency: Efficiency = 0.80
     """Share of the link rate reached inside the nvlink domain."""
-    network_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.70
+    network_efficiency: Efficiency = 0.70
     """Share of the link rate reached between nodes."""
-    collective_latency_ms: Amount = 0.02
+    collective_latency_ms: Milliseconds = 0.02
     """Launch cost of one collective."""
-    step_overhead_ms: Amount = 5.0
+    step_overhead_ms: Milliseconds = 5.0
     """Fixed cost of one optimizer step: clipping, logging, data loading."""
-    activation_factor: Annotated[float, Field(gt=0)] = 1.0
+    activation_factor: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
     """Measured over formula activation bytes."""
     origin: Origin = Origin.FORMULA
     source: str = "typical values; no run of this GPU was fitted"
@@ -334,9 +341,9 @@ class Device(Frozen):
 
     name: str
     memory_bytes: PositiveBytes
-    peak_flops: dict[Precision, float]
+    peak_flops: dict[Precision, PeakFlops]
     """Dense peak FLOP/s per precision (no structured sparsity)."""
-    memory_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+    memory_bandwidth_bytes_per_s: Rate
     calibration: Calibration = Calibration()
     sources: dict[str, str] = {}
 
@@ -353,10 +360,10 @@ class Link(Frozen):
     """Wires of one tier, as one GPU sees them."""
 
     tier: Tier
-    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+    bandwidth_bytes_per_s: Rate
     """Per GPU and direction."""
-    latency_s: Amount = 0.0
-    oversubscription: Annotated[float, Field(ge=1)] = 1.0
+    latency_s: Annotated[float, Field(ge=0, le=1e3)] = 0.0
+    oversubscription: Annotated[float, Field(ge=1, le=1e6)] = 1.0
 
 
 class Cluster(Frozen):
@@ -372,7 +379,7 @@ class Cluster(Frozen):
     links: tuple[Link, ...]
     reserved_bytes: Bytes = 0
     """Memory of each GPU kept free for context, communicators and fragmentation."""
-    price_per_gpu_hour: Amount | None = None
+    price_per_gpu_hour: Price | None = None
     sources: dict[str, str] = {}
 
     @property
@@ -410,6 +417,9 @@ def _one_or_more(value: object) -> object:
     return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
 
+_Recomputes = Annotated[tuple[Recompute, ...], Field(min_length=1), BeforeValidator(_one_or_more)]
+
+
 class Pins(Frozen):
     """Degrees fixed by the caller; None is searched."""
 
@@ -439,13 +449,7 @@ class Training(Frozen):
         Schedule.ONE_F_ONE_B,
         Schedule.GPIPE,
     )
-    recompute: Annotated[
-        tuple[Recompute, ...], Field(min_length=1), BeforeValidator(_one_or_more)
-    ] = (
-        Recompute.NONE,
-        Recompute.SELECTIVE,
-        Recompute.FULL,
-    )
+    recompute: _Recomputes = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     """Modes each stage may choose from."""
     sends: Sends = Sends.OVERLAPPED
     pins: Pins = Pins()
@@ -466,9 +470,9 @@ class PartitionSetup(Frozen):
     """Chunks a rank; None: 2 for the V schedules and interleaved ones, else 1."""
     memory_bytes: PositiveBytes | None = None
     """The budget itself, nothing reserved; None is no limit."""
-    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    bandwidth_bytes_per_s: Rate | None = None
     """None: cuts cost the latency alone."""
-    latency_ms: Amount = 0.0
+    latency_ms: Milliseconds = 0.0
     tp: Positive = 1
     microbatch_size: Positive | None = None
     """None: the smallest profiled one (1 for a model without a profile)."""
@@ -479,13 +483,7 @@ class PartitionSetup(Frozen):
     """None: the profile's own."""
     optimizer: Literal["adam", "sgd", "none"] = "adam"
     sequence_parallel: bool = True
-    recompute: Annotated[
-        tuple[Recompute, ...], Field(min_length=1), BeforeValidator(_one_or_more)
-    ] = (
-        Recompute.NONE,
-        Recompute.SELECTIVE,
-        Recompute.FULL,
-    )
+    recompute: _Recomputes = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sends: Sends = Sends.OVERLAPPED
     cut_inside_blocks: bool = False
     """Cut a graph in the order of its file, also inside blocks of parallel branches."""

@@ -27,8 +27,13 @@ from typing import NamedTuple
 
 from planner.cost.memory import element_bytes, optimizer_bytes_per_parameter
 from planner.cost.network import Affine, all_gather
-from planner.cost.shapes import attention_widths, padded_vocabulary
-from planner.errors import ClusterError
+from planner.cost.shapes import (
+    attention_widths,
+    block_parameters,
+    head_parameters,
+    padded_vocabulary,
+)
+from planner.errors import ClusterError, InputError
 from planner.placement import data_group
 from planner.specs import (
     BlockShape,
@@ -41,6 +46,7 @@ from planner.specs import (
 )
 
 __all__ = [
+    "MOST_OF_A_LAYER",
     "OptimizerStep",
     "PassTimes",
     "Rates",
@@ -52,6 +58,9 @@ __all__ = [
     "optimizer_step",
     "optimizer_step_ms",
 ]
+
+MOST_OF_A_LAYER = 2**50
+"""Parameters of one layer and rank, and bytes that its forward moves for a micro-batch."""
 
 _FLOOR_SHARE_EMBEDDING = 0.1
 _FLOOR_SHARE_HEAD = 0.3
@@ -148,7 +157,10 @@ def _with_floor(work_ms: float, floor_ms: float) -> float:
     """Fourth-power mean sum of work and launch floor: never below either."""
     if not floor_ms:
         return work_ms
-    return float((work_ms**4 + floor_ms**4) ** 0.25)
+    try:
+        return float((work_ms**4 + floor_ms**4) ** 0.25)
+    except OverflowError:  # the larger of the two, to the last digit; the time unit refuses it
+        return max(work_ms, floor_ms)
 
 
 def _passes(
@@ -169,6 +181,46 @@ def _attended_keys(seq: int, window: int | None) -> float:
     if window is None or window >= seq:
         return seq / 2
     return window - window * window / (2 * seq)
+
+
+def _refuse_huge(
+    shape: BlockShape | EmbeddingShape | HeadShape, tokens: int, parameters: int, num_bytes: float
+) -> None:
+    """Refuse a layer whose sizes, times the bytes of its states, 64-bit arithmetic cannot hold.
+
+    Parameters
+    ----------
+    parameters
+        Of a rank.
+    num_bytes
+        Moved by its forward pass: what is kept for the backward is of the same order.
+
+    Raises
+    ------
+    InputError
+        Naming what is large about the layer.
+    """
+    if parameters <= MOST_OF_A_LAYER and num_bytes <= MOST_OF_A_LAYER:
+        return
+    sizes = f"hidden={shape.hidden}"
+    if isinstance(shape, BlockShape):
+        sizes += f", heads={shape.heads}, head_dim={shape.head_dim}, ffn_hidden={shape.ffn_hidden}"
+        if shape.moe is not None:
+            sizes += f", experts={shape.moe.experts} of {shape.moe.expert_ffn_hidden}"
+    else:
+        sizes += f", vocab={shape.vocab}"
+    if parameters > MOST_OF_A_LAYER:
+        raise InputError(
+            f"the model's {shape.kind} with {sizes} has {float(parameters):.3g} parameters a rank",
+            expected=f"at most 2^50 ({MOST_OF_A_LAYER:.3g})",
+            fix="check the sizes of the model",
+        )
+    raise InputError(
+        f"the model's {shape.kind} with {sizes} moves {num_bytes:.3g} bytes for a micro-batch of "
+        f"{tokens} tokens",
+        expected=f"at most 2^50 ({MOST_OF_A_LAYER:.3g})",
+        fix="check the sizes of the model, the sequence length and the micro-batch size",
+    )
 
 
 def block_times(
@@ -237,7 +289,8 @@ def block_times(
     if shape.mtp:
         matrices += gemm_ms(rates, tokens, 2 * hidden, -(-hidden // tp), width)
         stream += 3 * 2 * width * hidden
-    element = tokens * (stream / shards + local) / rates.memory_bytes_per_ms
+    moved = tokens * (stream / shards + local)
+    element = moved / rates.memory_bytes_per_ms
 
     products = attention.query + attention.context
     if training.flash_attention:
@@ -247,9 +300,11 @@ def block_times(
     else:
         # The whole square is computed, masked afterwards (a window saves nothing here).
         scores = float(tokens) * seq * attention.heads
+        moved += _UNFUSED_BYTES_PER_SCORE * width * scores
         core = 2.0 * tokens * seq * products / (0.5 * rates.gemm_flops_per_ms)
         core += _UNFUSED_BYTES_PER_SCORE * width * scores / rates.memory_bytes_per_ms
         core_backward = 2.0 * core
+    _refuse_huge(shape, tokens, block_parameters(shape, tp), moved)
     return _passes(matrices, core, core_backward, element, rates.floor_ms)
 
 
@@ -262,6 +317,7 @@ def embedding_times(
     lookups = 2 if shape.positions else 1
     forward_bytes = tokens * shape.hidden * (width * (lookups + 1) + (1 if shape.dropout else 0))
     backward_bytes = tokens * shape.hidden * (width + 8 * lookups)
+    _refuse_huge(shape, tokens, shape.hidden * (shape.vocab + shape.positions), backward_bytes)
     floor = rates.floor_ms * _FLOOR_SHARE_EMBEDDING
     return PassTimes(
         _with_floor(forward_bytes / rates.memory_bytes_per_ms, floor),
@@ -282,6 +338,7 @@ def head_times(
     # Logits are cast to fp32, and read for their maximum, the exponentials (written back) and the
     # sum: five fp32 passes and one read; the backward, twice as much here, needs less.
     per_token = 2 * width * shape.hidden / shards + vocab * (width + 4 + 4 + 8)
+    _refuse_huge(shape, tokens, head_parameters(shape, tp), tokens * per_token)
     element = tokens * per_token / rates.memory_bytes_per_ms
     return _passes(matrices, 0.0, 0.0, element, rates.floor_ms * _FLOOR_SHARE_HEAD)
 

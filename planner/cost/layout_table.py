@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planner import placement
 from planner.cost.in_flight import allowed_recompute, in_flight_microbatches
 from planner.cost.stage_table import ChainProblem
-from planner.cost.tables import BlockTable, StateTable, refuse_overflow
+from planner.cost.tables import BlockTable, StateTable, refuse_long_steps, refuse_overflow
 from planner.cost.weight_versions import weight_versions
 from planner.errors import LayoutError, PinError
 from planner.plans import Layout
@@ -62,6 +62,8 @@ def layout_problem(pricer: Pricer, layout: Layout) -> ChainProblem:
     windows = pricer.windows(stages)
     in_flight = in_flight_microbatches(schedule, stages, layout.num_microbatches)
     refuse_overflow(pricer.model, pricer.chain, blocks, states, _deepest(layout, in_flight))
+    dearest = float(edges.forward.max(initial=0)) + float(edges.backward.max(initial=0))
+    refuse_long_steps(blocks, states, dearest, layout.num_microbatches, stages)
     static, kept, kept_selective, kept_full = _held(layout, blocks, states)
     weight_gradient, reduction, update = _updates(pricer, layout, blocks, states)
     return ChainProblem(

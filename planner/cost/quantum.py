@@ -22,6 +22,10 @@ _RELATIVE_DIGITS = 11
 _TYPED = 12
 """Significant digits up to which a typed time is kept exactly."""
 _LARGEST = Decimal(2) ** 61
+_MOST = Decimal(2**63 - 1)
+"""Quanta that 64 bits hold."""
+_LONGEST_MS = 1e30
+"""Of any time or sum: beyond it all is refused, long before decimals run out of digits."""
 
 
 class Quantum:
@@ -41,8 +45,19 @@ class Quantum:
         self._scale = Decimal(1).scaleb(-exponent)
 
     def quanta(self, time_ms: float) -> int:
-        """The nearest whole number of quanta; exact for decimals of up to 15 digits."""
-        return int((Decimal(f"{time_ms:.15g}") * self._scale).to_integral_value())
+        """The nearest whole number of quanta; exact for decimals of up to 15 digits.
+
+        Raises
+        ------
+        InputError
+            More than 64-bit arithmetic holds.
+        """
+        if not abs(time_ms) <= _LONGEST_MS:
+            raise _too_long(time_ms)
+        found = Decimal(f"{time_ms:.15g}") * self._scale
+        if abs(found) > _MOST:
+            raise _too_long(time_ms)
+        return int(found.to_integral_value())
 
     def array(self, times_ms: Iterable[float]) -> NDArray[np.int64]:
         """Many times at once, shape (N,)."""
@@ -53,14 +68,7 @@ class Quantum:
             if found is None:
                 found = known[time_ms] = self.quanta(time_ms)
             values.append(found)
-        try:
-            return np.array(values, dtype=np.int64)
-        except OverflowError:
-            raise InputError(
-                f"a time of {float(max(values)) * 10.0**self.exponent:.3g} ms is more than 64-bit "
-                "arithmetic holds",
-                fix="check the sizes, rates and micro-batch size",
-            ) from None
+        return np.array(values, dtype=np.int64)
 
     def ms(self, quanta: int) -> float:
         """Milliseconds of a number of quanta, correctly rounded."""
@@ -97,8 +105,12 @@ def choose_quantum(
     >>> str(choose_quantum([1e-6, 5e-6, 2e-6], [], total_ms=8e-6, repeats=8))
     '0.00000000000000001'
     """
-    decimals = [Decimal(f"{value:.15g}") for value in set(typed_ms) if value]
-    derived = [Decimal(f"{value:.15g}") for value in set(derived_ms) if value]
+    typed_times, derived_times = set(typed_ms), set(derived_ms)
+    for value in (*typed_times, *derived_times, total_ms):
+        if not abs(value) <= _LONGEST_MS:
+            raise _too_long(value)
+    decimals = [Decimal(f"{value:.15g}") for value in typed_times if value]
+    derived = [Decimal(f"{value:.15g}") for value in derived_times if value]
     # A measurement printed in full (5.1234567890123455) is no exact decimal to be kept: it is
     # rounded like a derived time.
     typed = [value for value in decimals if len(value.normalize().as_tuple().digits) <= _TYPED]
@@ -120,6 +132,13 @@ def choose_quantum(
             fix=f"round the times to 1e{exponent} ms",
         )
     return Quantum(exponent)
+
+
+def _too_long(time_ms: float) -> InputError:
+    return InputError(
+        f"a time of {time_ms:.3g} ms is more than 64-bit arithmetic holds",
+        fix="check the sizes, rates and micro-batch size",
+    )
 
 
 def _exponent(value: Decimal) -> int:

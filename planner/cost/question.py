@@ -191,5 +191,5 @@ def _profile_cluster(model: Model, setup: PartitionSetup) -> Cluster:
         gpus_per_node=setup.num_stages * setup.tp,
         nvlink_domain=setup.num_stages * setup.tp,
         gpu=gpu,
-        links=(Link(tier=Tier.DOMAIN, bandwidth_bytes_per_s=math.inf),),
+        links=(Link.model_construct(tier=Tier.DOMAIN, bandwidth_bytes_per_s=math.inf),),
     )

@@ -14,10 +14,13 @@ from planner.errors import InputError
 from planner.graph import Chain
 from planner.specs import Model, Origin
 
-__all__ = ["BlockTable", "FixedLink", "StateTable", "refuse_overflow"]
+__all__ = ["BlockTable", "FixedLink", "StateTable", "refuse_long_steps", "refuse_overflow"]
 
 MOST_BYTES = 2.0**60
 """Bytes a model may need in all; sums of a few such numbers still fit 64 bits."""
+
+_MOST_QUANTA = 2.0**62
+"""Of a step, however badly the chain is cut."""
 
 I64 = NDArray[np.int64]
 
@@ -144,4 +147,37 @@ def refuse_overflow(
         f"{model.name} needs {need.sum():.3g} bytes with {depth} micro-batches in flight, more "
         "than 64-bit arithmetic holds",
         fix=f"check the sizes of layer {chain.names[int(np.argmax(need))]}",
+    )
+
+
+def refuse_long_steps(
+    blocks: BlockTable, states: StateTable, edges: float, microbatches: int, stages: int
+) -> None:
+    """Refuse times whose sums 64-bit arithmetic cannot hold.
+
+    The time unit is that of the smallest degrees; a slow link may make others far slower.
+
+    Parameters
+    ----------
+    edges
+        Of the dearest cut, both ways, in quanta.
+
+    Raises
+    ------
+    InputError
+        A step of one rank that held all blocks, and sent them all, might take too long.
+    """
+    times = (blocks.forward, blocks.input_gradient, blocks.weight_gradient, blocks.full_extra)
+    sample = sum(float(time.sum(dtype=float)) for time in times)
+    tail = float(states.reduction.sum(dtype=float)) + float(states.update.sum(dtype=float))
+    tail += states.reduction_latency
+    need = sample * (microbatches + 4) + edges * (microbatches + 2 * stages) + tail
+    if need < _MOST_QUANTA:
+        return
+    largest = max((edges, "sending over a link"), (sample, "the layers with their collectives"),
+                  (tail, "the gradient reduction"))[1]  # fmt: skip
+    raise InputError(
+        "a step is too long for 64-bit arithmetic in the time unit of its layers; what takes "
+        f"longest is {largest}",
+        fix="check the rates and latencies of the cluster",
     )

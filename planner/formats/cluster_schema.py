@@ -51,7 +51,16 @@ _SEVERAL_GROUPS = ("node_groups", "groups", "node_types")
 _LINK_TIERS = (Tier.DOMAIN, Tier.NODE, Tier.RACK, Tier.CLUSTER)
 MAX_GPUS = 10_000_000
 
+_KEY_OF_FIELD = {
+    "memory_bytes": "memory",
+    "memory_bandwidth_bytes_per_s": "memory_bandwidth",
+    "bandwidth_bytes_per_s": "bandwidth",
+    "latency_s": "latency",
+}
+"""Keys of the file whose quantities fields hold under another name."""
+
 _Value = TypeVar("_Value")
+_Spec = TypeVar("_Spec", Calibration, Device, Link, Cluster)
 
 
 def _missing(key: str, file: str, expected: str) -> ClusterError:
@@ -105,6 +114,32 @@ def _number(value: Any, key: str, file: str, *, least: float) -> float:
             "is not usable", file=file, key=key, value=value, expected=f"a number >= {least:g}"
         )
     return float(value)
+
+
+def _in_range(kind: type[_Spec], under: str, file: str, given: Any, **fields: Any) -> _Spec:
+    """A spec of fields that were read; what its ranges refuse is an error at the key it had.
+
+    Parameters
+    ----------
+    under
+        Key of the mapping that was read, with a dot.
+    given
+        That mapping.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = [str(part) for part in first["loc"]]
+        place[:1] = [_KEY_OF_FIELD.get(place[0], place[0])]
+        value = given
+        for part in place:
+            value = value.get(part) if isinstance(value, dict) else None
+        value = first["input"] if value is None else value
+        words = first["msg"].removeprefix("Input should be ")
+        raise ClusterError(
+            "is out of range", file=file, key=under + ".".join(place), value=value, expected=words
+        ) from None
 
 
 def _text(value: Any, key: str, file: str) -> str:
@@ -165,7 +200,11 @@ def parse_device(
             expected="a size > 0",
         )  # fmt: skip
     found_name = document.get("name", name)
-    return Device(
+    return _in_range(
+        Device,
+        under,
+        file,
+        document,
         name=_text(found_name, f"{under}name", file) if found_name is not None else "gpu",
         memory_bytes=memory,
         peak_flops=peaks,
@@ -208,7 +247,11 @@ def _links(value: Any, file: str) -> tuple[Link, ...]:
             raise _missing(f"{key}.bandwidth", file, "per GPU and direction, as 25GB/s")
         latency_ms = _quantity(entry.get("latency", "0"), f"{key}.latency", file, parse_ms)
         links.append(
-            Link(
+            _in_range(
+                Link,
+                f"{key}.",
+                file,
+                entry,
                 tier=tier,
                 bandwidth_bytes_per_s=_quantity(
                     entry["bandwidth"], f"{key}.bandwidth", file, parse_bandwidth
@@ -304,7 +347,11 @@ def parse_cluster(
         )
     price = document.get("price_per_gpu_hour")
     found_name = document.get("name", name)
-    cluster = Cluster(
+    cluster = _in_range(
+        Cluster,
+        "",
+        file,
+        document,
         name=_text(found_name, "name", file) if found_name is not None else "cluster",
         nodes=nodes,
         gpus_per_node=gpus_per_node,

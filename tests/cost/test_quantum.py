@@ -77,3 +77,22 @@ def test_milliseconds_are_correctly_rounded():
     assert Quantum(3).ms(2) == 2000.0
     assert Quantum(-3).quanta(0.0005) == 0  # ties to even
     assert Quantum(-3).quanta(0.0015) == 2
+
+
+@pytest.mark.parametrize("time_ms", [1e19, -1e19, 1e31, 1e308, float("inf"), float("nan")])
+def test_a_time_beyond_64_bits_is_refused_not_an_error_of_decimals(time_ms):
+    unit = Quantum(-9)
+    for read in (unit.quanta, lambda value: unit.array([1.0, value])):
+        with pytest.raises(InputError, match="64-bit"):
+            read(time_ms)
+
+
+@pytest.mark.parametrize("time_ms", [1e31, 1e308, float("inf"), float("nan")])
+def test_no_unit_is_made_for_times_beyond_reason(time_ms):
+    for typed, derived, total in (
+        ([1.0, time_ms], [], 1.0),
+        ([], [1.0, time_ms], 1.0),
+        ([1.0], [], time_ms),
+    ):
+        with pytest.raises(InputError, match="64-bit"):
+            choose_quantum(typed, derived, total_ms=total, repeats=8)
