@@ -8,7 +8,7 @@ gigabytes), tags, and files over a megabyte.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 MAX_DOCUMENT_BYTES = 2**20
+
+_INT = "tag:yaml.org,2002:int"
+_MOST_DIGITS = 1000
+"""Of a whole number: longer ones could not even be written into an error message."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -91,6 +95,12 @@ def _refuse_surprises(node: Any, file: str, kind: type[InputError]) -> None:
         if id(current) in seen:
             raise kind("uses a YAML alias", file=file, line=line, fix="write the value out")
         seen.add(id(current))
+        if (
+            isinstance(current, yaml.ScalarNode)
+            and current.tag == _INT
+            and len(current.value) > _MOST_DIGITS
+        ):
+            raise kind("holds a number that is too long", file=file, line=line)
         if isinstance(current, yaml.MappingNode):
             keys: set[str] = set()
             for key, value in current.value:
@@ -107,6 +117,43 @@ def _refuse_surprises(node: Any, file: str, kind: type[InputError]) -> None:
             stack.extend(current.value)
 
 
+def _constructed(loader: Any, node: Any, file: str, kind: type[InputError]) -> Any:
+    """The value of a document.
+
+    A scalar that is not what its tag or form says (``!!int ''``, ``2001-99-45``) makes its
+    constructor raise whatever ``int`` or a table raises; which one it was is found by trying each.
+    """
+    try:
+        return loader.construct_document(node)
+    except (yaml.YAMLError, RecursionError, MemoryError):
+        raise
+    except Exception as error:
+        for scalar in _scalars(node):
+            try:
+                yaml.SafeLoader("").construct_document(scalar)
+            except Exception:
+                raise kind(
+                    f"is no {scalar.tag.rpartition(':')[2]}",
+                    file=file,
+                    line=scalar.start_mark.line + 1,
+                    value=scalar.value[:80],
+                    fix="quote it if it is text",
+                ) from error
+        raise kind("holds a value that cannot be read", file=file, line=1) from error
+
+
+def _scalars(node: Any) -> Iterator[Any]:
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _scalars(item)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield key
+            yield from _scalars(value)
+
+
 def parse_yaml(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any]:
     """The mapping a YAML (or JSON) text holds; errors are raised as ``kind``."""
     text = text.removeprefix("\ufeff")
@@ -118,7 +165,7 @@ def parse_yaml(text: str, *, file: str, kind: type[InputError]) -> dict[str, Any
             if node is None:
                 raise kind("is empty", file=file, expected="a mapping of keys to values")
             _refuse_surprises(node, file, kind)
-            found = loader.construct_document(node)
+            found = _constructed(loader, node, file, kind)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:

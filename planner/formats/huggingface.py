@@ -6,14 +6,20 @@ everything else in the file is ignored. Weights are never opened, and no other l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
 from planner.errors import ModelConfigError
 from planner.formats.documents import parse_json
 from planner.formats.huggingface_families import FAMILIES
 from planner.formats.huggingface_reader import Architecture, ConfigReader
+from planner.formats.plan_file import plain_problem
 from planner.formats.spelling import did_you_mean
 from planner.specs import EmbeddingShape, HeadShape, Layer, Model, Precision
 
-__all__ = ["known_families", "model_from_mapping", "read_config"]
+__all__ = ["count_layers", "known_families", "model_from_mapping", "read_config"]
 
 _PRECISION_OF_DTYPE = {
     "bfloat16": Precision.BF16,
@@ -95,6 +101,59 @@ def model_from_mapping(
     source: str = "",
 ) -> Model:
     """As ``read_config``, from the parsed keys; ``text`` only serves to find line numbers."""
+    document = _language_model(document, file)
+    family = _family(document, file)
+    config = ConfigReader(document, file=file, text=text)
+    with _sizes_of(file):
+        architecture = FAMILIES[family](config)
+        if sequence_length is None:
+            sequence_length = architecture.positions
+        chosen, note = _precision(config, precision)
+        described = source or f"architecture of {file} ({family})"
+        return Model(
+            name=name,
+            layers=_chain(architecture),
+            precision=chosen,
+            sequence_length=sequence_length,
+            source=f"{described}{note}",
+        )
+
+
+def count_layers(text: str) -> int:
+    """How many layers ``read_config`` makes of a text, without making them.
+
+    Raises
+    ------
+    ModelConfigError
+        As ``read_config``.
+
+    Examples
+    --------
+    >>> count_layers('{"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, '
+    ...              '"vocab_size": 50257, "n_positions": 1024}')
+    14
+    """
+    file = "config.json"
+    document = _language_model(parse_json(text, file=file, kind=ModelConfigError), file)
+    family = _family(document, file)
+    with _sizes_of(file):
+        architecture = FAMILIES[family](ConfigReader(document, file=file))
+    return len(architecture.blocks) + len(architecture.prediction_modules) + 2
+
+
+@contextmanager
+def _sizes_of(file: str) -> Iterator[None]:
+    """Sizes that no layer takes are errors of the file that gives them."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ModelConfigError(
+            f"gives sizes that no layer has: {plain_problem(error)}", file=file
+        ) from None
+
+
+def _language_model(document: dict[str, object], file: str) -> dict[str, object]:
+    """The keys of the language model, which a wrapper holds as ``text_config``."""
     inner = document.get("text_config")
     if isinstance(inner, dict):
         for tower in _TOWERS:
@@ -109,21 +168,8 @@ def model_from_mapping(
         # The wrapper's own values (dtype, tying) hold where the inner part says nothing.
         shared_keys = ("torch_dtype", "dtype", "tie_word_embeddings")
         wrapper: dict[str, object] = {key: document[key] for key in shared_keys if key in document}
-        document = {**wrapper, **inner}
-    family = _family(document, file)
-    config = ConfigReader(document, file=file, text=text)
-    architecture = FAMILIES[family](config)
-    if sequence_length is None:
-        sequence_length = architecture.positions
-    chosen, note = _precision(config, precision)
-    described = source or f"architecture of {file} ({family})"
-    return Model(
-        name=name,
-        layers=_chain(architecture),
-        precision=chosen,
-        sequence_length=sequence_length,
-        source=f"{described}{note}",
-    )
+        return {**wrapper, **inner}
+    return document
 
 
 def _family(document: dict[str, object], file: str) -> str:
