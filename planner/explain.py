@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from planner.assembly import least_memory, slowest_stage, step_breakdown, unfitting_plan
+from planner.assembly import slowest_stage, step_breakdown, unfitting_plan
 from planner.cost.pricing import Pricer
 from planner.cost.question import partition_question, plan_pricer
-from planner.cost.stage_table import ChainProblem
 from planner.deadlines import NEVER, OutOfTimeError, late, poll, within
-from planner.errors import InputError
+from planner.errors import InputError, PlanFileError
 from planner.plans import Explanation, Infeasible, Layout, Plan, Stage, Status, Suggestion
 from planner.schedule_rules import RULES
-from planner.schedules.grouping import cannot_fit, least_rank_memory
+from planner.schedules.grouping import cannot_fit
 from planner.schedules.simulate import RECURRENT
 from planner.search.bounding import SpaceBounds
 from planner.search.partition import solve_partition
 from planner.search.run import SearchLimits, search_layouts
 from planner.search.space import LayoutSpace, enumerate_layouts
-from planner.solvers.chain import Shortfall, least_shortfall, solve_bottleneck
-from planner.solvers.order_time import balanced_cuts, least_crowded
+from planner.shortfalls import grouped_shortfall, shortfall_of
+from planner.solvers.chain import Shortfall, least_shortfall
 from planner.specs import Cluster, Model, Objective, PartitionSetup, Recompute, Schedule, Training
 from planner.units import format_bytes, format_ms, format_ranges
 
@@ -30,8 +28,6 @@ __all__ = ["closest_setup", "explain_plan", "partition_misfit", "plan_misfit"]
 
 _MOST_SUGGESTIONS = 5
 _MOST_TRIED = 300
-_LARGE_CHAIN = 200_000
-"""Blocks times stages beyond which the exact least shortfall takes too long."""
 _OUT_OF_TIME = Infeasible(
     constraint="memory",
     message="out of memory: no cut fits the budget of every rank; the time limit ended the search "
@@ -46,10 +42,21 @@ _QUICK = SearchLimits(nodes_per_layout=1)
 
 
 def explain_plan(plan: Plan) -> Explanation:
-    """What the step time of a priced plan consists of, and what binds it."""
-    if plan.status is Status.INFEASIBLE and plan.infeasible is not None:
+    """What the step time of a priced plan consists of, and what binds it.
+
+    Raises
+    ------
+    PlanFileError
+        The plan says that nothing fits, and not why.
+    """
+    if plan.status is Status.INFEASIBLE:
+        if plan.infeasible is None:
+            raise PlanFileError(
+                "says that nothing fits and not why: infeasible is missing",
+                fix="ask for the plan again",
+            )
         return Explanation(headline=plan.infeasible.message, infeasible=plan.infeasible)
-    if not plan.stages:
+    if plan.status is Status.UNKNOWN or not plan.stages:
         return Explanation(headline="no plan was found in the time given")
     parts = step_breakdown(plan)
     total = plan.step_time_ms or 1.0
@@ -139,7 +146,7 @@ def partition_misfit(
 ) -> tuple[Infeasible, tuple[Stage, ...]]:
     """The tightest constraint of a partition that does not fit, and changes that fit."""
     pricer, layout = partition_question(model, setup, cluster)
-    shortfall = _shortfall(pricer.problem(layout))
+    shortfall = shortfall_of(pricer.problem(layout))
     if shortfall is None and late():
         return _OUT_OF_TIME, ()
     stages = _stages_at(pricer, layout, shortfall)
@@ -173,7 +180,7 @@ def closest_setup(
         if late():
             break
         pricer, layout = partition_question(model, setup, cluster)
-        shortfall = _shortfall(pricer.problem(layout))
+        shortfall = shortfall_of(pricer.problem(layout))
         if shortfall is not None:
             lacking.append((shortfall.short_bytes, number))
     return setups[min(lacking)[1]] if lacking else setups[0]
@@ -286,7 +293,7 @@ def _closest(
             problem = pricer.problem(layout)
             grouped = problem.is_grouped
             shortfall = (
-                _grouped_shortfall(problem, thorough=False) if grouped else least_shortfall(problem)
+                grouped_shortfall(problem, thorough=False) if grouped else least_shortfall(problem)
             )
         except InputError:
             continue
@@ -385,69 +392,6 @@ def _try_plan(model: Model, cluster: Cluster, training: Training) -> float | Non
     if not result.ranking:
         return None
     return pricer.quantum.ms(result.ranking[0].step)
-
-
-# --- the shortfall ------------------------------------------------------------------------------
-
-
-def _shortfall(problem: ChainProblem) -> Shortfall | None:
-    """What the closest cut lacks; None where no cut is allowed, or time ran out."""
-    try:
-        if problem.is_grouped:
-            return _grouped_shortfall(problem)
-        if problem.num_blocks * problem.num_stages <= _LARGE_CHAIN:
-            return least_shortfall(problem)
-        return _bisected_shortfall(problem)
-    except OutOfTimeError:
-        return None
-
-
-def _bisected_shortfall(problem: ChainProblem) -> Shortfall | None:
-    """``least_shortfall`` of very large chains by bisecting the budget that fits, to the MiB.
-
-    Budgets are equal on all ranks here, so the least budget that any cut fits is what the
-    closest cut needs.
-    """
-    budget = int(problem.budget_bytes[0])
-
-    def cuts_within(extra: int) -> tuple[int, ...] | None:
-        roomy = replace(problem, budget_bytes=problem.budget_bytes + extra)
-        found = solve_bottleneck(roomy, kernel="auto")
-        return None if found is None else found.cuts
-
-    short, enough = 0, 2**20
-    cuts = cuts_within(enough)
-    while cuts is None:
-        if budget + enough > 2**59:
-            return None
-        short, enough = enough, 2 * enough
-        cuts = cuts_within(enough)
-    while enough - short > 2**20 and not late():
-        middle = (short + enough) // 2
-        found = cuts_within(middle)
-        if found is None:
-            short = middle
-        else:
-            enough, cuts = middle, found
-    needs = [
-        least_memory(problem, rank, cuts[rank], cuts[rank + 1]) - budget
-        for rank in range(problem.num_stages)
-    ]
-    worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
-    return Shortfall(needs[worst], worst, cuts[worst], cuts[worst + 1], cuts)
-
-
-def _grouped_shortfall(problem: ChainProblem, *, thorough: bool = True) -> Shortfall | None:
-    """What the ranks lack at the least crowded cuts that were found; others may lack less."""
-    balanced = balanced_cuts(problem)
-    if balanced is None:
-        return None
-    cuts = least_crowded(problem, balanced, thorough=thorough)
-    needs = [least_rank_memory(problem, rank, cuts) for rank in range(problem.num_ranks)]
-    worst = max(range(len(needs)), key=lambda rank: (needs[rank], -rank))
-    stage = problem.rank_stages[worst][0]
-    short = needs[worst] - int(problem.budget_bytes[stage])
-    return Shortfall(short, worst, cuts[stage], cuts[stage + 1], cuts)
 
 
 # --- shared ------------------------------------------------------------------------------------

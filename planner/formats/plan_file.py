@@ -16,7 +16,7 @@ from planner.formats.text_files import read_stream, read_text
 from planner.plans import Layout, Plan, Stage
 from planner.schedule_rules import RULES
 
-__all__ = ["complete_sketch", "plain_problem", "read_plan"]
+__all__ = ["check_layout", "complete_sketch", "plain_problem", "read_plan"]
 
 _TWO_WAY = {schedule.value for schedule, rules in RULES.items() if rules.two_way}
 _SKETCH = (
@@ -37,6 +37,11 @@ _EXPECTED = {
 """What a kind of validation error, by its first word, says that should have stood there."""
 
 
+_DEGREES = ("dp", "pp", "tp", "cp", "ep", "vpp", "microbatch_size", "num_microbatches")
+_LARGEST_DEGREE = 10**9
+"""As in every other input: more is a typing error, and overflows 64 bits."""
+
+
 def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
     """A plan from a JSON file (``-`` reads ``stdin``), as written by ``-o`` or a sketch.
 
@@ -50,6 +55,8 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
         No such file, or no text.
     PlanFileError
         No JSON, or not a plan; the message names the field.
+    LayoutError
+        A degree of the layout is below 1.
     """
     name = source
     if source == "-" and stdin is not None:
@@ -60,7 +67,7 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
     if not isinstance(document, dict) or "layout" not in document:
         raise PlanFileError("is no plan", file=name, expected=_SKETCH)
     try:
-        return Plan.model_validate(_with_ranks(document, name))
+        plan = Plan.model_validate(_with_ranks(document, name))
     except ValidationError as error:
         problem, key, value, expected, fix = _worded(error)
         raise PlanFileError(
@@ -68,6 +75,31 @@ def read_plan(source: str, *, stdin: TextIO | None = None) -> Plan:
         ) from None
     except RecursionError:
         raise PlanFileError("is nested too deeply", file=name) from None
+    check_layout(plan, file=name)
+    return plan
+
+
+def check_layout(plan: Plan, *, file: str | None = None) -> None:
+    """Refuse a plan whose layout has a degree that no layout can have.
+
+    Raises
+    ------
+    LayoutError
+        Naming the field.
+
+    Examples
+    --------
+    >>> check_layout(Plan(layout=Layout(dp=-1)), file="plan.json")
+    Traceback (most recent call last):
+        ...
+    planner.errors.LayoutError: plan.json: layout.dp is -1; expected 1 to 1000000000
+    """
+    for name in _DEGREES:
+        degree = getattr(plan.layout, name)
+        if not 1 <= degree <= _LARGEST_DEGREE:
+            raise LayoutError(
+                f"layout.{name} is {degree}", file=file, expected=f"1 to {_LARGEST_DEGREE}"
+            )
 
 
 def _parse(text: str, file: str) -> Any:

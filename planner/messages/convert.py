@@ -7,9 +7,10 @@ type leaves None is left out of the message; floats are doubles, so that nothing
 
 from __future__ import annotations
 
+import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.message import Message
 from pydantic import BaseModel
 
+from planner.messages.fields import RequestError
 from planner.plans import Certificate
 
 __all__ = ["enum_name", "enum_of", "fill", "from_message", "read_fields", "to_message"]
@@ -43,6 +45,8 @@ def from_message(message: Message, kind: type[Spec]) -> Spec:
     ------
     pydantic.ValidationError
         Values that the type does not take.
+    RequestError
+        A text that is no whole number, where the type has one.
     """
     return kind(**read_fields(message, kind))
 
@@ -67,6 +71,10 @@ def read_fields(message: Message, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 fill = to_message
+
+
+_MOST_DIGITS = 60
+_WHOLE = re.compile(rf"-?[0-9]{{1,{_MOST_DIGITS}}}")
 
 
 # --- enums ---------------------------------------------------------------------------------------
@@ -177,6 +185,7 @@ def _readers(
 
 
 def _reader(field: FieldDescriptor, hint: Any) -> Read:
+    name = field.name
     if field.full_name == "planner.v1.Certificate.witness":
         return _read_witness
     if field.full_name == "planner.v1.Stage.chunks":
@@ -186,8 +195,15 @@ def _reader(field: FieldDescriptor, hint: Any) -> Read:
     inner = _inner(hint)
     if field.message_type is not None:
         if _is_repeated(field):
-            return lambda value: tuple(from_message(item, inner) for item in value)
-        return lambda value: from_message(value, inner)
+            return lambda value: tuple(_read_all(name, value, inner))
+
+        def read_one(value: Any) -> Any:
+            try:
+                return from_message(value, inner)
+            except RequestError as error:
+                raise error.inside(name) from None
+
+        return read_one
     plain = _plain_reader(field, inner)
     if _is_repeated(field):
         return lambda value: tuple(plain(item) for item in value)
@@ -200,8 +216,26 @@ def _plain_reader(field: FieldDescriptor, inner: Any) -> Read:
         # An unknown number stays one: the type then says what it would have taken.
         return lambda value: inner[names[value]] if value in names else str(value)
     if field.type == FieldDescriptor.TYPE_STRING and inner is int:
-        return int
+        return lambda value: _whole(value, field.name)
     return lambda value: value
+
+
+def _read_all(name: str, messages: Any, inner: type[Spec]) -> Iterator[Spec]:
+    for index, message in enumerate(messages):
+        try:
+            yield from_message(message, inner)
+        except RequestError as error:
+            raise error.inside(f"{name}[{index}]") from None
+
+
+def _whole(text: str, name: str) -> int:
+    """A whole number that travels as text, since it may be longer than 64 bits."""
+    if not _WHOLE.fullmatch(text):
+        shown = text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}..."
+        raise RequestError(
+            name, f'"{shown}" is no whole number; expected at most {_MOST_DIGITS} digits'
+        )
+    return int(text)
 
 
 def _inner(hint: Any) -> Any:
@@ -235,7 +269,7 @@ def _read_witness(value: Any) -> dict[str, int | str]:
     found: dict[str, int | str] = {}
     for key, item in value.items():
         if item.WhichOneof("value") == "integer":
-            found[key] = int(item.integer)
+            found[key] = _whole(item.integer, f"witness[{key}].integer")
         else:
             found[key] = item.text
     return found

@@ -54,6 +54,7 @@ _KINDS = {
     inputs_pb2.MODEL_FORMAT_CONFIG_JSON: "config",
     inputs_pb2.MODEL_FORMAT_PIPEDREAM_GRAPH: "pipedream",
 }
+_LARGEST_PRICE = 10**9
 _ENUMS = common_pb2.DESCRIPTOR.enum_types_by_name
 
 
@@ -205,8 +206,10 @@ def cluster_of(source: inputs_pb2.ClusterSource) -> Cluster:
     if nodes is not None:
         changes["nodes"] = nodes
     if source.HasField("price_per_gpu_hour"):
-        if not 0 < source.price_per_gpu_hour < float("inf"):
-            raise RequestError("price_per_gpu_hour", "is no price; expected dollars > 0")
+        if not 0 < source.price_per_gpu_hour <= _LARGEST_PRICE:
+            raise RequestError(
+                "price_per_gpu_hour", f"is no price; expected dollars > 0, at most {_LARGEST_PRICE}"
+            )
         changes["price_per_gpu_hour"] = source.price_per_gpu_hour
     if not changes:
         return cluster

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from planner.formats.plan_file import check_layout
 from planner.messages.convert import from_message, to_message
 from planner.plans import Explanation, Infeasible, Plan, Status
 from planner.specs import Objective
@@ -47,8 +48,15 @@ def plan_message(plan: Plan) -> plan_pb2.Plan:
 
 
 def plan_of(message: plan_pb2.Plan) -> Plan:
-    """A plan from its message."""
+    """A plan from its message.
+
+    Raises
+    ------
+    pydantic.ValidationError, InputError
+        Values that no plan has.
+    """
     plan = from_message(message, Plan)
+    check_layout(plan)
     put_in_order(message.key_order, *_maps_of_plan(plan))
     return plan
 
