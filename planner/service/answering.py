@@ -46,6 +46,7 @@ from planner.revisions import catalog_revision
 from planner.service import errors
 from planner.service.frames import Answer, Failed, Task
 from planner.service.sources import Sources
+from planner.service.validation import as_far_as_it_is_quick
 from planner.service.work import Work
 from planner.specs import Cluster, Model, Objective
 from planner.v1 import common_pb2, plan_pb2
@@ -145,6 +146,10 @@ class Answering:
         with at_field("question"):
             asked = self._question(request.question, work, request.expected)
         response = pb.SolvePlanResponse()
+        warm_start: Plan | None = None
+        if request.question.HasField("warm_start_plan"):
+            with at_field("question.warm_start_plan"):
+                warm_start = self.sources.plan(request.question.warm_start_plan, work.task.plans)
         if request.validate_only:
             api.plan(*asked[:2], **asked[2], stop=lambda: True)
             return work.finish(response)
@@ -153,11 +158,7 @@ class Answering:
         options["work_limit"] = work.work_limit(request.limits)
         if work.progress is not None:
             options["on_incumbent"] = _reporter(work.progress)
-        if request.question.HasField("warm_start_plan"):
-            with at_field("question.warm_start_plan"):
-                options["warm_start"] = self.sources.plan(
-                    request.question.warm_start_plan, work.task.plans
-                )
+        options["warm_start"] = warm_start
         plan = api.plan(model, cluster, stop=work.stop, **options)
         plan = _named(plan, request.question.model, request.question.cluster)
         response.plan_id = work.note_plan(plan)
@@ -240,6 +241,8 @@ class Answering:
         plan, overrides = self._subject(request, work)
         response = pb.EvaluatePlanResponse()
         if request.validate_only:
+            with at_field("plan"), as_far_as_it_is_quick():
+                api.evaluate(plan, **overrides)
             return work.finish(response)
         with at_field("plan"):
             verification = api.evaluate(plan, **overrides)
@@ -260,6 +263,8 @@ class Answering:
             plan, overrides = self._subject(request, work)
         response = pb.ExplainPlanResponse()
         if request.validate_only:
+            with at_field("plan"), as_far_as_it_is_quick():
+                api.explain(plan, **overrides)
             return work.finish(response)
         with at_field("plan"):
             explanation = api.explain(plan, **overrides)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from planner.curves import ScalingCurve
 from planner.graph import contract
-from planner.messages.curves import allocations_of, curve_message, point_message
+from planner.messages.curves import allocations_of, curve_message, point_message, time_of
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import content_hash, training_options
 from planner.messages.plans import LIMITS
@@ -21,6 +21,7 @@ from planner.specs import Cluster, Model
 from planner.studies.curve_allocations import allocation_cluster
 from planner.studies.curve_envelope import combined_revision
 from planner.studies.curve_plans import point_plan
+from planner.studies.curve_transitions import holding_of_plan
 from planner.studies.scaling_curve import scaling_curve
 from planner.v1 import common_pb2
 from planner.v1 import planner_service_pb2 as pb
@@ -97,11 +98,14 @@ class CurveAnswering:
         }
         if question.HasField("current_plan"):
             with at_field("current_plan"):
-                options["current_plan"] = sources.plan(question.current_plan, work.task.plans)
+                plan = sources.plan(question.current_plan, work.task.plans)
+                holding_of_plan(plan, tuple(layer.name for layer in model.layers))
+            options["current_plan"] = plan
         if question.HasField("max_restart_s"):
             options["max_restart_s"] = question.max_restart_s
         if question.valid_until:
-            options["valid_until"] = question.valid_until
+            with at_field("valid_until"):
+                options["valid_until"] = time_of(question.valid_until)
         return options
 
     def _note_revisions(self, arguments: dict[str, Any], request: Any, work: Work) -> None:

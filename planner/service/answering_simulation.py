@@ -12,7 +12,10 @@ from planner.errors import InputError
 from planner.formats.torch_schedule import parse_order
 from planner.messages.fields import RequestError, at_field
 from planner.messages.inputs import schedules_of, sends_of
+from planner.plans import Status
+from planner.questions import plan_question
 from planner.service.sources import Sources
+from planner.service.validation import as_far_as_it_is_quick
 from planner.service.work import Work
 from planner.specs import Schedule
 from planner.studies.comparison import compare_schedules
@@ -52,6 +55,7 @@ def simulate_schedule(sources: Sources, request: pb.SimulateScheduleRequest, wor
         kind = "compared_schedules"
     if kind is None:
         raise RequestError("subject", "is missing; expected a schedule, a plan or an order")
+    _check_renderings(request)
     try:
         if kind == "plan":
             found = _of_plan(sources, request, work)
@@ -87,6 +91,11 @@ def _of_plan(
     with at_field("plan"):
         work.made_from_plan(plan, overrides, request.expected)
     if request.validate_only:
+        with at_field("plan"), as_far_as_it_is_quick():
+            if plan.stages or plan.status in (Status.INFEASIBLE, Status.UNKNOWN):
+                simulate_plan(plan, **overrides)
+            else:  # its best cut is searched, which may take long
+                plan_question(plan, **overrides)
         return None
     with at_field("plan"):
         found = simulate_plan(
@@ -208,6 +217,22 @@ def _fill(response: pb.SimulateScheduleResponse, found: Simulation) -> None:
     response.ranks_over_limit.extend(figures["over_limit"])
 
 
+_NEED_ONE_SCHEDULE = (pb.RENDERING_CHROME_TRACE, pb.RENDERING_TORCH_CSV)
+
+
+def _check_renderings(request: pb.SimulateScheduleRequest) -> None:
+    """Refuse what cannot be rendered before anything is simulated."""
+    for rendering in request.renderings:
+        if rendering == 0 or rendering not in pb.Rendering.values():
+            raise RequestError("renderings", f"{rendering} is no Rendering")
+        if request.compared_schedules and rendering in _NEED_ONE_SCHEDULE:
+            raise RequestError("renderings", "that text is of one schedule, not of a comparison")
+    for field in ("text_width", "timeline_width"):
+        width = getattr(request, field)
+        if width and not 40 <= width <= _LARGEST_WIDTH:
+            raise RequestError(field, f"{width} is out of range; expected 40 to {_LARGEST_WIDTH}")
+
+
 def _rendered(found: SimulationTexts, rendering: int, request: pb.SimulateScheduleRequest) -> str:
     makers: dict[int, Callable[[], str]] = {
         pb.RENDERING_SVG: found.svg,
@@ -217,20 +242,11 @@ def _rendered(found: SimulationTexts, rendering: int, request: pb.SimulateSchedu
         pb.RENDERING_OPERATIONS_JSON: lambda: found.json(True),
         pb.RENDERING_TEXT: lambda: found.text(_look(request)),
     }
-    maker = makers.get(rendering)
-    if maker is None:
-        raise RequestError("renderings", f"{rendering} is no Rendering")
-    if found.compared and rendering in (pb.RENDERING_CHROME_TRACE, pb.RENDERING_TORCH_CSV):
-        raise RequestError("renderings", "that text is of one schedule, not of a comparison")
     with at_field("renderings"):
-        return maker()
+        return makers[rendering]()
 
 
 def _look(request: pb.SimulateScheduleRequest) -> Look:
-    widths = {"text_width": request.text_width, "timeline_width": request.timeline_width}
-    for field, width in widths.items():
-        if width and not 40 <= width <= _LARGEST_WIDTH:
-            raise RequestError(field, f"{width} is out of range; expected 40 to 1000")
     return Look(
         width=request.text_width or Look.width,
         timeline_width=request.timeline_width or None,
