@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from planner.messages.inputs import content_hash
 from planner.service import errors
+from planner.service.layer_counts import layers_sent
 from planner.service.settings import ServiceSettings
 from planner.v1 import inputs_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
@@ -97,16 +98,7 @@ def check_limits(request: Message, settings: ServiceSettings) -> None:
         Naming the setting.
     """
     for source in _messages(request, inputs_pb2.ModelSource):
-        kind = source.WhichOneof("source")
-        count = 0
-        if kind == "profile":
-            count = len(source.profile.layers)
-        elif kind == "text" and source.text.format == inputs_pb2.MODEL_FORMAT_PROFILE_CSV:
-            count = source.text.text.count("\n")
-        elif kind == "text" and source.text.format == inputs_pb2.MODEL_FORMAT_PIPEDREAM_GRAPH:
-            count = source.text.text.count(" -- ") // 2
-        elif kind == "text":
-            count = source.text.text.count('"name":')
+        count = layers_sent(source, settings.max_layers)
         if count > settings.max_layers:
             raise errors.limit_exceeded("max_layers", settings.max_layers, count, "model")
     for question in _messages(request, pb.CurveQuestion):
