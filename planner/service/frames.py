@@ -50,6 +50,8 @@ class Task:
     memory_bytes: int | None = None
     """Address space it may take beyond what the worker holds."""
     with_progress: bool = False
+    call_id: str = ""
+    """Id of the call that asks, for the log."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ __all__ = ["lane_of"]
 
 _SMALL_SIMULATION = 100_000
 """Operations of a simulation: ranks x micro-batches x chunks x 3."""
+_SMALL_ORDER = 100_000
+"""Bytes of somebody else's order: some 10,000 operations."""
 _SLOW_ORDERS = {common_pb2.SCHEDULE_ZB_AUTO, common_pb2.SCHEDULE_ZB_V}
 """Schedules whose order is searched for."""
 _MOST_STAGES = 512
@@ -36,7 +38,11 @@ def _is_small(method: str, request: Any) -> bool:
         few = len(request.schedules) <= 1 and not request.all_synchronous_schedules
         return exact and few and request.stage_count <= _MOST_STAGES
     if method == "SimulateSchedule":
-        count = 3 * request.stage_count * request.microbatch_count * max(1, request.chunk_count)
-        searched = request.WhichOneof("subject") == "schedule" and request.schedule in _SLOW_ORDERS
-        return count <= _SMALL_SIMULATION and not searched and not request.HasField("plan")
+        if request.HasField("plan"):
+            return False
+        if request.HasField("order"):
+            return bool(request.order.ByteSize() <= _SMALL_ORDER)
+        schedules = [*request.compared_schedules] or [request.schedule]
+        each = 3 * request.stage_count * request.microbatch_count * max(2, request.chunk_count)
+        return each * len(schedules) <= _SMALL_SIMULATION and _SLOW_ORDERS.isdisjoint(schedules)
     return method in ("EvaluatePlan", "ExplainPlan")

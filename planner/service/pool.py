@@ -20,6 +20,7 @@ from planner.errors import PlannerError
 from planner.service import errors
 from planner.service.fair_queue import FairQueue
 from planner.service.frames import Answer, Failed, Ready, Task
+from planner.service.logs import current_request_id
 from planner.service.settings import ServiceSettings
 from planner.service.worker_process import WorkerDiedError, WorkerProcess
 
@@ -260,6 +261,7 @@ class Pool:
             plans=job.plans,
             memory_bytes=job.memory_bytes or self._settings.worker_memory_bytes,
             with_progress=job.on_progress is not None,
+            call_id=current_request_id.get() or "",
         )
         future = worker.ask(task, job.on_progress)
         reminder = asyncio.get_running_loop().call_at(
@@ -327,7 +329,7 @@ class Pool:
                 await asyncio.sleep(pause_s)
             if self._closing:
                 return
-            worker = WorkerProcess(self._ended)
+            worker = WorkerProcess(self._ended, self._settings)
             self._workers.add(worker)
             try:
                 await worker.start()

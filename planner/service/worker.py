@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from typing import Literal
 
 from planner.service.frames import (
     Begun,
@@ -29,6 +30,7 @@ from planner.service.frames import (
     receive_frame,
     send_frame,
 )
+from planner.service.logs import configure_logging, current_request_id
 
 __all__ = ["worker_main"]
 
@@ -62,7 +64,12 @@ class _Inbox:
                 self.tasks.put(item)
 
 
-def worker_main(connection: socket.socket, niceness: int = 0) -> None:
+def worker_main(
+    connection: socket.socket,
+    niceness: int = 0,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    log_format: Literal["json", "text"] = "json",
+) -> None:
     """Body of a worker process.
 
     Parameters
@@ -71,7 +78,10 @@ def worker_main(connection: socket.socket, niceness: int = 0) -> None:
         The worker's end of the socket pair.
     niceness
         Added to the process's own: searches give way to the front.
+    log_level, log_format
+        As of the server: its log and its workers' are one.
     """
+    configure_logging(log_level, log_format)
     # The front decides when this process ends; a terminal's Ctrl-C goes to the whole group.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -91,6 +101,7 @@ def worker_main(connection: socket.socket, niceness: int = 0) -> None:
     send_frame(connection, Ready(os.getpid(), *answering.versions()))
     while True:
         task = inbox.tasks.get()
+        current_request_id.set(task.call_id or None)
         send_frame(connection, Begun(task.number))
         send_frame(connection, _answer(answering, task, inbox))
 
@@ -119,7 +130,7 @@ def _answer(answering: object, task: Task, inbox: _Inbox) -> object:
     except Exception:
         from planner.service.errors import internal
 
-        log.exception("%s failed in its worker", task.method)
+        log.exception("%s failed in its worker", task.method, extra={"worker_pid": os.getpid()})
         return Failed(task.number, internal().to_bytes(), solve_s=time.monotonic() - began)
     finally:
         _limit_memory(None)

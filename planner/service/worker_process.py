@@ -22,6 +22,7 @@ from planner.service.frames import (
     read_frame,
     to_frame,
 )
+from planner.service.settings import ServiceSettings
 
 __all__ = ["WorkerDiedError", "WorkerProcess"]
 
@@ -48,7 +49,8 @@ class WorkerProcess:
     ``spawn``: a forked child of a gRPC server may hang in a lock that a thread held.
     """
 
-    def __init__(self, on_exit: Callable[[WorkerProcess], None]) -> None:
+    def __init__(self, on_exit: Callable[[WorkerProcess], None], settings: ServiceSettings) -> None:
+        self._settings = settings
         self.name = f"worker-{next(_names)}"
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.done = 0
@@ -69,7 +71,10 @@ class WorkerProcess:
         from planner.service.worker import worker_main
 
         process = _SPAWN.Process(
-            target=worker_main, args=(theirs, _NICENESS), name=self.name, daemon=True
+            target=worker_main,
+            args=(theirs, _NICENESS, self._settings.log_level, self._settings.log_format),
+            name=self.name,
+            daemon=True,
         )
         try:
             process.start()

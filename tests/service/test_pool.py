@@ -21,7 +21,7 @@ class FakeWorker:
 
     all: list[FakeWorker]
 
-    def __init__(self, on_exit: Callable[[Any], None]) -> None:
+    def __init__(self, on_exit: Callable[[Any], None], settings: object = None) -> None:
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         self.done = 0
         self.told_to_die = ""
