@@ -32,7 +32,7 @@ def layers_sent(source: inputs_pb2.ModelSource, most: int) -> int:
 
     Examples
     --------
-    >>> text = '{"name": "m", "layers": [{"name" : "a"}, {"n\\\\u0061me": "b"}]}'
+    >>> text = '{"name": "m", "layers": [{"name" : "a"}, {"name": "b"}]}'
     >>> layers_sent(inputs_pb2.ModelSource(text=inputs_pb2.ModelText(
     ...     format=inputs_pb2.MODEL_FORMAT_MODEL_JSON, text=text)), 1)
     2
