@@ -261,6 +261,9 @@ class Answering:
         overrides: dict[str, Any] = {}
         if plan.status not in (Status.INFEASIBLE, Status.UNKNOWN):
             plan, overrides = self._subject(request, work)
+        elif "model_digest" in plan.inputs:
+            named = {"model": None, "cluster": None}
+            work.made_from_plan(plan, named, request.expected)
         response = pb.ExplainPlanResponse()
         if request.validate_only:
             with at_field("plan"), as_far_as_it_is_quick():

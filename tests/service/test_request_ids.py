@@ -168,4 +168,8 @@ def test_pins_of_what_is_made_from_no_model(server: ServerProcess) -> None:
     for _ in range(2):
         explain.expected.model_revision = plan.revisions.model_revision
         assert stub.ExplainPlan(explain, timeout=30).headline
+        explain.expected.model_revision = "another"
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ExplainPlan(explain, timeout=30)
+        assert reason_of(caught.value) == "MODEL_REVISION_CHANGED"
     assert answer.makespan_ms > 0
