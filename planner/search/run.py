@@ -354,8 +354,7 @@ class _Search:
 
     def _solve_wave(self, wave: list[int], node_limit: int) -> None:
         tasks = [self._task(index, node_limit) for index in wave]
-        solutions = solutions_of(tasks, self.executor)
-        for index, solution in zip(wave, solutions, strict=False):
+        for index, solution in zip(wave, solutions_of(tasks, self.executor), strict=False):
             self._take(index, solution)
             self._report()
 
