@@ -93,8 +93,9 @@ class Answering:
         with suppress(ImportError):
             import_module("numba")  # compiled loops are then used from the first operation on
             import_module("planner.solvers.chain_kernels")
+        # Questions whose bounds leave gaps, so that all loops run.
         plan = api.plan(
-            "llama3-8b", "dgx-h100:2", global_batch_size=32, sequence_length=4096, runners_up=0
+            "llama3-70b", "dgx-h100:8", global_batch_size=72, sequence_length=4096, runners_up=0
         )
         api.evaluate(plan)
         api.partition("gpt3-175b", 8, 16, objective="step-time", cluster="dgx-a100-80gb:1")
@@ -105,7 +106,10 @@ class Answering:
         planner.simulate("interleaved", stages=4, microbatches=8, chunks=2)
         from planner.studies.scaling_curve import scaling_curve
 
-        scaling_curve("llama3-8b", "dgx-h100:2", allocations=[8, 16], global_batch_size=32)
+        scaling_curve(
+            "llama3-70b", "dgx-h100:16", allocations=[32, 64, 96, 128], global_batch_size=512,
+            sequence_length=8192,
+        )  # fmt: skip
 
     def answer(
         self, task: Task, stop: Callable[[], bool], progress: Callable[[bytes], None] | None
