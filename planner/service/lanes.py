@@ -28,6 +28,8 @@ def lane_of(method: str, request: Any) -> LaneName:
 
 
 def _is_small(method: str, request: Any) -> bool:
+    if method == "SimulateSchedule":
+        return _is_small_simulation(request)
     if getattr(request, "validate_only", False) or method == "PutModel":
         return True
     if method == "PartitionStages":
@@ -37,12 +39,15 @@ def _is_small(method: str, request: Any) -> bool:
         )
         few = len(request.schedules) <= 1 and not request.all_synchronous_schedules
         return exact and few and request.stage_count <= _MOST_STAGES
-    if method == "SimulateSchedule":
-        if request.HasField("plan"):
-            return False
-        if request.HasField("order"):
-            return bool(request.order.ByteSize() <= _SMALL_ORDER)
-        schedules = [*request.compared_schedules] or [request.schedule]
-        each = 3 * request.stage_count * request.microbatch_count * max(2, request.chunk_count)
-        return each * len(schedules) <= _SMALL_SIMULATION and _SLOW_ORDERS.isdisjoint(schedules)
     return method in ("EvaluatePlan", "ExplainPlan")
+
+
+def _is_small_simulation(request: Any) -> bool:
+    if request.HasField("plan"):
+        return bool(request.validate_only)
+    # Others are simulated to be validated: only then it is known whether they can run.
+    if request.HasField("order"):
+        return bool(request.order.ByteSize() <= _SMALL_ORDER)
+    schedules = [*request.compared_schedules] or [request.schedule]
+    each = 3 * request.stage_count * request.microbatch_count * max(2, request.chunk_count)
+    return each * len(schedules) <= _SMALL_SIMULATION and _SLOW_ORDERS.isdisjoint(schedules)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.service.lanes import lane_of
 from planner.service.pool import LaneName
-from planner.v1 import common_pb2
+from planner.v1 import common_pb2, plan_pb2
 from planner.v1 import planner_service_pb2 as pb
 
 
@@ -39,6 +39,20 @@ def test_orders_of_others_are_small_by_their_length() -> None:
 
     assert lane(order(1000)) is LaneName.QUICK
     assert lane(order(1_000_000)) is LaneName.SEARCH
+
+
+def test_simulations_are_validated_by_simulating_them() -> None:
+    one, auto = common_pb2.SCHEDULE_ONE_F_ONE_B, common_pb2.SCHEDULE_ZB_AUTO
+    text = pb.ForeignOrder(text="0F0," * 480_000)
+    for large in (
+        simulation(64, 512, compared_schedules=[one, auto], validate_only=True),
+        pb.SimulateScheduleRequest(order=text, validate_only=True),
+    ):
+        assert lane(large) is LaneName.SEARCH
+    plan = plan_pb2.PlanSource(plan_id="a")
+    assert lane(simulation(8, 64, schedule=one, validate_only=True)) is LaneName.QUICK
+    assert lane(pb.SimulateScheduleRequest(plan=plan, validate_only=True)) is LaneName.QUICK
+    assert lane(pb.SimulateScheduleRequest(plan=plan)) is LaneName.SEARCH
 
 
 def test_plans_and_curves_are_searches_and_prices_are_not() -> None:
