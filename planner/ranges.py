@@ -23,6 +23,7 @@ __all__ = [
     "PositiveBytes",
     "Price",
     "Rate",
+    "StatedRate",
 ]
 
 Count = Annotated[int, Field(ge=0)]
@@ -38,6 +39,9 @@ Milliseconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """A cost that is paid once a layer, message or step: at most 1000 s."""
 Rate = Annotated[float, Field(ge=1, le=1e18, allow_inf_nan=False)]
 """Bytes a second, of memory or of a link."""
+StatedRate = Annotated[float, Field(ge=1e-6, le=1e18, allow_inf_nan=False)]
+"""Bytes a second in whatever unit of time a profile is written; sums are checked where they are
+made."""
 PeakFlops = Annotated[float, Field(ge=1, le=1e24, allow_inf_nan=False)]
 """FLOP a second of one GPU."""
 Efficiency = Annotated[float, Field(ge=1e-6, le=1)]

@@ -25,6 +25,7 @@ from planner.ranges import (
     PositiveBytes,
     Price,
     Rate,
+    StatedRate,
 )
 
 __all__ = [
@@ -470,7 +471,7 @@ class PartitionSetup(Frozen):
     """Chunks a rank; None: 2 for the V schedules and interleaved ones, else 1."""
     memory_bytes: PositiveBytes | None = None
     """The budget itself, nothing reserved; None is no limit."""
-    bandwidth_bytes_per_s: Rate | None = None
+    bandwidth_bytes_per_s: StatedRate | None = None
     """None: cuts cost the latency alone."""
     latency_ms: Milliseconds = 0.0
     tp: Positive = 1

@@ -109,7 +109,7 @@ def test_micro_batches_follow_from_the_global_batch(planner: Command) -> None:
         (3, STAGES, ["key layout", "a JSON object"]),
         ({"dp": "many"}, STAGES, ["layout.dp", '"many"', "a whole number"]),
         ({"dp": 1.5}, STAGES, ["layout.dp", '"1.5"', "a whole number"]),
-        ({"dp": 0}, STAGES, ["layout.dp is 0", "at least 1"]),
+        ({"dp": 0}, STAGES, ["layout.dp is 0", "expected 1 to"]),
         ({"dpp": 2}, STAGES, ["layout.dpp", "not known", "did you mean"]),
         ({"schedule": "fast"}, STAGES, ["layout.schedule", '"fast"', "1f1b"]),
         ({"dp": 2}, "l0", ["key stages", '"l0"', "a list"]),
