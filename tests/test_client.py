@@ -52,18 +52,6 @@ def busy(seconds: float) -> Any:
     return fails(code, "too many wait", reason="QUEUE_FULL", retry_after_s=seconds)
 
 
-@pytest.fixture
-def fake() -> Iterator[FakeService]:
-    with fake_service() as service:
-        yield service
-
-
-@pytest.fixture
-def client(fake: FakeService) -> Iterator[PlannerClient]:
-    with PlannerClient(fake.address, timeout_s=10.0) as found:
-        yield found
-
-
 def ask(client: PlannerClient, **options: Any) -> PlanAnswer:
     """The question that most tests ask."""
     return client.solve_plan("llama3-8b", "dgx-h100:1", **{**QUESTION, **options})

@@ -33,18 +33,6 @@ QUESTION: dict[str, Any] = {"global_batch_size": 64}
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeService]:
-    with fake_service() as service:
-        yield service
-
-
-@pytest.fixture
-def client(fake: FakeService) -> Iterator[PlannerClient]:
-    with PlannerClient(fake.address, timeout_s=10.0) as found:
-        yield found
-
-
-@pytest.fixture
 def strangers(tmp_path: Path) -> Iterator[tuple[FakeService, str]]:
     """A server with TLS, and a file of authorities that did not sign its certificate."""
     file = tmp_path / "wrong.pem"

@@ -8,6 +8,8 @@ import logging
 import multiprocessing
 import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -34,10 +36,12 @@ class Broken(Answering):
 
 
 def test_a_mistake_is_one_json_line_with_the_id(lines: io.StringIO) -> None:
-    ours, theirs = socket.socketpair()
+    inbox = SimpleNamespace(stopped=0, connection=None)
     token = current_request_id.set("call-7")
     try:
-        found = worker._answer(Broken(), Task(1, "SolvePlan", b"", 1.0), worker._Inbox(theirs))
+        found = worker._answer(
+            Broken(), Task(1, "SolvePlan", b"", 1.0), cast("worker._Inbox", inbox)
+        )
     finally:
         current_request_id.reset(token)
     assert isinstance(found, Failed)
@@ -46,11 +50,6 @@ def test_a_mistake_is_one_json_line_with_the_id(lines: io.StringIO) -> None:
     assert line["request_id"] == "call-7"
     assert "SolvePlan" in line["message"]
     assert "ZeroDivisionError: a mistake of ours" in line["exception"]
-    # Left open: the thread that reads ``theirs`` would end this process when ``ours`` closes.
-    _OPEN.append((ours, theirs))
-
-
-_OPEN: list[tuple[socket.socket, socket.socket]] = []
 
 
 def _fails(self, task, stop, progress):  # type: ignore[no-untyped-def]
