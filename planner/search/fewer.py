@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cost.legality import legal_tensor_degrees
 from planner.cost.pricing import Pricer
 from planner.deadlines import poll
 from planner.errors import InputError
 from planner.plans import Plan
 from planner.search.bounding import bound_layouts, least_makespans
 from planner.search.run import SearchLimits, search_layouts
-from planner.search.space import LayoutSpace, divisors, enumerate_layouts
+from planner.search.space import LayoutSpace, enumerate_layouts, searched_degrees
 from planner.specs import Model, Objective
 
 __all__ = ["fewer_gpus_notes"]
@@ -109,15 +108,11 @@ def _gpu_times(model: Model, pricer: Pricer) -> dict[tuple[int, int], int]:
     Every sample passes every block forward and backward, on T GPUs at once and with its
     micro-batch: D x P x T x makespan >= B / m x T x (F + B).
     """
-    training, cluster = pricer.training, pricer.cluster
-    widest = cluster.num_gpus
-    if not training.allow_cross_domain:
-        widest = min(widest, cluster.nvlink_domain)
-    pins, batch = training.pins, training.global_batch_size
-    sizes = [size for size in divisors(batch) if size <= training.max_microbatch_size]
+    batch = pricer.training.global_batch_size
+    degrees, sizes = searched_degrees(model, pricer.cluster, pricer.training)
     times = {}
-    for tp in [pins.tp] if pins.tp else legal_tensor_degrees(model, widest):
-        for size in [pins.microbatch_size] if pins.microbatch_size else sizes:
+    for tp in degrees:
+        for size in sizes:
             poll()
             table = pricer.block_table(tp, size)
             times[tp, size] = batch // size * tp * sum(table.total_ms_quanta)

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 
 from planner.assembly import assemble_plan
 from planner.cost.pricing import Pricer
+from planner.cost.question import plan_pricer
 from planner.deadlines import poll
 from planner.plans import Candidate
 from planner.search.answer import candidate_of
@@ -51,12 +52,9 @@ def pareto_candidates(
     owners: dict[int, Pricer] = {}
     found: list[LayoutResult] = []
     for modes in dict.fromkeys(choices):
-        own = Pricer(
-            pricer.model,
-            pricer.chain,
-            pricer.cluster,
-            training.model_copy(update={"recompute": modes}),
-        )
+        # Recompute changes no price of a layer: all of these share theirs.
+        asked = training.model_copy(update={"recompute": modes})
+        own = plan_pricer(pricer.model, pricer.cluster, asked)
         result = search_layouts(own, space, limits=_ROOTED, executor=executor, exhaustive=True)
         for solved in result.solved.values():
             owners[id(solved)] = own

@@ -17,7 +17,7 @@ from planner.plans import Layout
 from planner.schedule_rules import RULES, legal_shapes
 from planner.specs import MOST_MICROBATCHES, Cluster, Model, Schedule, Training
 
-__all__ = ["LayoutSpace", "divisors", "enumerate_layouts"]
+__all__ = ["LayoutSpace", "divisors", "enumerate_layouts", "searched_degrees"]
 
 I64 = NDArray[np.int64]
 
@@ -90,6 +90,21 @@ def divisors(number: int) -> list[int]:
     return small + [number // d for d in reversed(small) if d * d != number]
 
 
+def searched_degrees(
+    model: Model, cluster: Cluster, training: Training
+) -> tuple[list[int], list[int]]:
+    """Tensor degrees and micro-batch sizes that layouts may have."""
+    pins, gpus = training.pins, cluster.num_gpus
+    widest = gpus if training.allow_cross_domain else min(gpus, cluster.nvlink_domain)
+    sizes = divisors(training.global_batch_size)
+    return (
+        [pins.tp] if pins.tp else legal_tensor_degrees(model, widest),
+        [pins.microbatch_size]
+        if pins.microbatch_size
+        else [size for size in sizes if size <= training.max_microbatch_size],
+    )
+
+
 def enumerate_layouts(
     model: Model,
     cluster: Cluster,
@@ -109,15 +124,11 @@ def enumerate_layouts(
         Nothing is legal, or a pinned degree cannot be; the message names the nearest that works.
     """
     _check_pins(model, cluster, training, max_stages)
-    pins = training.pins
     gpus = cluster.num_gpus
     batch = training.global_batch_size
-    widest = gpus if training.allow_cross_domain else min(gpus, cluster.nvlink_domain)
-    tensor_degrees = [pins.tp] if pins.tp else legal_tensor_degrees(model, widest)
+    tensor_degrees, searched = searched_degrees(model, cluster, training)
     batch_divisors = np.array(divisors(batch), np.int64)
-    sizes = batch_divisors[batch_divisors <= training.max_microbatch_size]
-    if pins.microbatch_size:
-        sizes = np.array([pins.microbatch_size], np.int64)
+    sizes = np.array(searched, np.int64)
     columns: list[I64] = []
     for tp in tensor_degrees:
         poll()
