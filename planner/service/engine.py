@@ -369,7 +369,4 @@ def _check_pins(request: Any, version: str, model: str = "", calibration: str = 
     actual = {"planner_version": version}
     if model or calibration:
         actual |= {"model_revision": model, "calibration_revision": calibration}
-    for name, value in actual.items():
-        wanted = getattr(request.expected, name)
-        if wanted and wanted != value:
-            raise errors.revision_changed(name, wanted, value)
+    errors.check_pins(request.expected, actual)

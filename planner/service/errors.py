@@ -22,6 +22,7 @@ from planner.errors import InputError
 from planner.messages.fields import RequestError
 from planner.service.failures import DOMAIN, Failure, ServiceError, abort, to_status
 from planner.service.store.errors import StoreError
+from planner.v1 import common_pb2
 
 __all__ = [
     "CODES",
@@ -30,6 +31,7 @@ __all__ = [
     "ServiceError",
     "abort",
     "cancelled",
+    "check_pins",
     "deadline_passed",
     "deadline_unreachable",
     "draining",
@@ -271,6 +273,20 @@ def revision_changed(what: str, expected: str, actual: str) -> ServiceError:
         expected=expected,
         actual=actual,
     )
+
+
+def check_pins(expected: common_pb2.ExpectedRevisions, actual: Mapping[str, str]) -> None:
+    """Hold a caller's pins against some revisions by name; an empty pin holds.
+
+    Raises
+    ------
+    ServiceError
+        The first pin that does not hold (:func:`revision_changed`).
+    """
+    for name, value in actual.items():
+        wanted = getattr(expected, name)
+        if wanted and wanted != value:
+            raise revision_changed(name, wanted, value)
 
 
 def queue_full(retry_after_s: float, length: int | None = None) -> ServiceError:

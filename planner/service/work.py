@@ -89,10 +89,7 @@ class Work:
             "calibration_revision": self.revisions[1],
             "planner_version": planner_version(),
         }
-        for name, value in actual.items():
-            wanted = getattr(expected, name)
-            if wanted and wanted != value:
-                raise errors.revision_changed(name, wanted, value)
+        errors.check_pins(expected, actual)
 
     def note_plan(self, plan: Plan) -> str:
         """Keep a plan, note how it ended, and return its id ("" where there is none)."""
