@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
+from urllib.parse import quote
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -20,16 +21,28 @@ DOMAIN: Final = "planner.v1"
 _CODE_OF_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,61}[A-Z0-9]")
 
-# A client refuses more than 8 KiB of trailing metadata, and the message goes there twice.
+# A client refuses, by chance, more than 8 KiB of trailing metadata, and the message goes there
+# twice: in the status, and alone with three characters for each byte that is not plain ASCII.
 _MESSAGE_LENGTH = 800
+_MESSAGE_BYTES_ON_THE_WIRE = 2_400
 _DETAIL_LENGTH = 300
 _STATUS_BYTES = 3_500
+_UNQUOTED = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+"""What gRPC sends as it is in a message; the rest is percent-encoded."""
 
 
 def _sendable(text: object, length: int) -> str:
     """A string that protobuf can carry: no lone surrogates, and not too long."""
     clean = str(text).encode("utf-8", "replace").decode()
     return clean if len(clean) <= length else clean[: length - 3] + "..."
+
+
+def _sendable_message(text: str) -> str:
+    """The message of a status, not too long as it is sent alone."""
+    message = _sendable(text, _MESSAGE_LENGTH)
+    while len(quote(message, safe=_UNQUOTED)) > _MESSAGE_BYTES_ON_THE_WIRE:
+        message = _sendable(message, len(message) - 1 - len(message) // 20)
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,7 @@ def to_status(error: ServiceError) -> status_pb2.Status:
         metadata={key: _sendable(v, _DETAIL_LENGTH) for key, v in failure.metadata.items()},
     )
     status = status_pb2.Status(
-        code=failure.code.value[0], message=_sendable(failure.message, _MESSAGE_LENGTH)
+        code=failure.code.value[0], message=_sendable_message(failure.message)
     )
     tail = []
     if failure.retry_after_s is not None:

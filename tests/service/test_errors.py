@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import re
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -143,12 +144,15 @@ def test_places_of_an_input_error_are_metadata() -> None:
     }
 
 
-@pytest.mark.parametrize("letter", ["x", "ü", "\ud800"])
+@pytest.mark.parametrize("letter", ["x", "ü", "語", "%", "\ud800"])
 def test_a_huge_error_reaches_the_client(letter: str) -> None:
     """More than 8 KiB of trailing metadata would be RESOURCE_EXHAUSTED at the client."""
     many = tuple((f"layers[{i}].forward_ms", letter * 500) for i in range(500))
     values = {"value": letter * 5_000, "name": "n"}
     error = ServiceError(Failure(C.INVALID_ARGUMENT, "BAD", letter * 5_000, many, None, values))
+    whole = to_status(error)
+    # As gRPC sends it: the status in base64, and the message percent-encoded; room for others.
+    assert len(whole.SerializeToString()) * 4 / 3 + len(quote(whole.message)) < 7_800
     status = _ended_with(error)
     assert status.code == C.INVALID_ARGUMENT.value[0]
     info, bad_request = _details(status)
